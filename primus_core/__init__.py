@@ -1,0 +1,1 @@
+"""primus-core: train large models with any engine from one command line and one configuration language."""

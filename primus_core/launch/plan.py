@@ -1,0 +1,47 @@
+"""What a launcher is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from primus_core.config.experiment import Experiment
+    from primus_core.plugins.records import Backend, Device, EnvVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """One launch: the inner command, the launcher's own options and the place it starts from.
+
+    ``argv`` is what stands behind ``--``, word by word: ``("train", "pretrain", "--config", "x.yaml")``.
+    ``attempt`` is the folder that the run will use; ``environ`` the user's shell.
+    """
+
+    argv: tuple[str, ...]
+    options: Mapping[str, Any]
+    experiment: Experiment
+    backend: Backend
+    attempt: Path
+    environ: Mapping[str, str]
+    platform: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A file that must be there before the command runs."""
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Exactly what will be done: files to write, environment to add, one command (argv, never a shell)."""
+
+    argv: tuple[str, ...]
+    env: tuple[EnvVar, ...] = ()
+    files: tuple[PlanFile, ...] = field(default=())

@@ -1,0 +1,205 @@
+"""The records that plugins contribute through hooks.
+
+They are frozen, cheap to make and import nothing: whatever is heavy is named by a *reference*
+``"package.module:attribute"`` and imported only when, and in the process where, it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+type Ref = str
+type Stage = Literal["pretrain", "posttrain"]
+type Phase = Literal["import", "build", "train"]
+
+
+def load(ref: Ref) -> Any:
+    """Import what a reference names.
+
+    Raises ``ModuleNotFoundError`` or ``AttributeError`` as Python does: a wrong reference is a bug of its plugin.
+    """
+    module, _, attribute = ref.partition(":")
+    value: Any = importlib.import_module(module)
+    for name in attribute.split("."):
+        value = getattr(value, name)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """What drives one engine.
+
+    ``trainer`` refers to ``def train(run: primus_core.run.context.Run) -> None``; it is imported in the worker only.
+    ``schemas`` is a folder with one ``<engine>-<version>.json`` per supported engine version and, if the plugin adds
+    keys of its own, a ``keys.json`` (format: ``primus_core.config.schema``).
+    ``presets`` is a folder with ``models/*.yaml`` and ``modules/*.yaml``; ``examples`` one with experiment files.
+    """
+
+    name: str
+    summary: str
+    engine: str
+    engine_versions: str
+    trainer: Ref
+    schemas: Path
+    presets: Path
+    examples: Path | None = None
+    stages: tuple[Stage, ...] = ("pretrain",)
+    requires: Mapping[str, str] = field(default_factory=dict)
+    """Other distributions the engine needs, each with the tested range: ``{"torch": ">=2.11,<2.16"}``."""
+    optional: Mapping[str, str] = field(default_factory=dict)
+    """Distributions that it uses when they are there, each with one sentence on what for."""
+    install: str = ""
+    """The one command that installs what is missing."""
+    platforms: tuple[str, ...] = ("cpu", "cuda", "rocm")
+    reporter: Literal["first", "last"] = "first"
+    """Which rank knows the loss and so writes the metrics: the last one where pipeline stages hold it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """A way for worker processes to come to be.
+
+    ``plan`` refers to ``def plan(request: LaunchRequest) -> Plan`` (see ``primus_core.launch.plan``);
+    ``options`` to a list of ``click.Option`` for its command line.
+    """
+
+    name: str
+    summary: str
+    plan: Ref
+    options: Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator (or the CPU) as a platform found it. ``memory`` in bytes, ``peak_flops`` dense, per dtype."""
+
+    name: str
+    arch: str
+    memory: int | None = None
+    peak_flops: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """A kind of hardware. ``detect`` refers to ``def detect() -> tuple[Device, ...]``, empty where it is absent.
+
+    Detection reads files or a vendor's tool, never an engine or torch. The platform of the highest ``rank`` that
+    finds devices is the one that is used.
+    """
+
+    name: str
+    summary: str
+    detect: Ref
+    rank: int = 0
+    backend: str = "gloo"
+    """The ``torch.distributed`` backend that suits it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A subcommand of ``primus``; ``command`` refers to a ``click.Command``, imported when it is called."""
+
+    name: str
+    summary: str
+    command: Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSink:
+    """A place that metrics go to.
+
+    ``factory`` refers to ``def make(run: Run) -> Sink | None`` (see ``primus_core.run.sinks``): ``None`` says that
+    this run does not want it. It is called on the reporting rank only.
+    """
+
+    name: str
+    summary: str
+    factory: Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model for a backend, which may be somebody else's. ``preset`` is a YAML file.
+
+    ``builder`` refers to ``def build(run, **engine_arguments) -> model``; without one the engine builds it from the
+    preset's values.
+    """
+
+    backend: str
+    name: str
+    preset: Path
+    builder: Ref | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A named source of text for ``primus data prepare``; ``read`` refers to ``def read(**options) -> Iterator[str]``."""
+
+    name: str
+    summary: str
+    read: Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresetPath:
+    """One more folder with ``models/`` and ``modules/`` for a backend."""
+
+    backend: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend}:{self.path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvVar:
+    """An environment variable for the workers, with who set it."""
+
+    name: str
+    value: str
+    origin: str
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """When a patch is wanted. All that is given must hold; ``config`` values are compared with the run's parameters.
+
+    ``present`` and ``missing`` name importable top-level modules.
+    """
+
+    platforms: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    present: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """A named, versioned, checked replacement of something in an engine.
+
+    ``target`` is ``"module:attribute"``. ``replacement`` refers to ``def replace(original) -> new``, or to
+    ``def replace(original, run) -> new`` when it takes two arguments. Patches of one ``set`` are applied all or none.
+    ``fingerprints`` is a JSON file ``{patch name: {engine version: fingerprint}}`` shipped with the plugin;
+    a target of an API that its owner keeps stable may go without (``None``).
+    """
+
+    name: str
+    reason: str
+    backend: str
+    target: Ref
+    replacement: Ref | Callable[..., Any]
+    engine_versions: str
+    phase: Phase = "build"
+    when: Condition = Condition()
+    set: str | None = None
+    required: bool = True
+    fingerprints: Path | None = None
+    upstream: str | None = None
+    """Link to the engine's issue or pull request, where there is one."""
