@@ -45,9 +45,7 @@ class Tree:
 
     def plain(self) -> dict[str, Any]:
         """The values alone, as nested dictionaries."""
-        return {
-            name: node.plain() if isinstance(node, Tree) else node.value for name, node in self.items.items()
-        }
+        return {name: node.plain() if isinstance(node, Tree) else node.value for name, node in self.items.items()}
 
     def merge(self, stronger: Tree) -> Tree:
         """This tree with ``stronger`` laid over it: mappings deep, all else replaced whole.

@@ -1,0 +1,1 @@
+"""What this plugin contributes. Imports neither torch nor the engine."""
