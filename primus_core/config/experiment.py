@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Experiment:
     """What one run is to do.
 
-    ``config`` holds the parameters of the module that runs, as the engine names them; ``launch`` and ``env`` the
-    sections of those names. ``files`` lists every file that was read, in the order of reading.
+    ``config`` holds the parameters of the module that runs, as the engine names them; ``launch``, ``env``
+    and ``metrics`` the sections of those names. ``files`` lists every file that was read, in the order of reading.
     """
 
     file: Path
@@ -34,6 +34,7 @@ class Experiment:
     config: Tree
     launch: Tree
     env: Tree
+    metrics: Tree = Tree(Origin("default"))
     files: tuple[Path, ...] = ()
     notices: tuple[Problem, ...] = ()
 

@@ -53,6 +53,10 @@ class Run(Protocol):
         """Say what the worker is doing (``"data"``, ``"forward"``, ``"save"``...), for failure and hang reports."""
         ...
 
+    def expect(self, steps: int, start: int = 0) -> None:
+        """Say that training goes from step ``start`` to step ``steps``: progress and time left follow from it."""
+        ...
+
     def report_step(self, step: int, metrics: Mapping[str, float | int | None]) -> None:
         """Hand over metrics of a log interval; a no-op on other ranks than the reporting one.
 
