@@ -168,9 +168,11 @@ class EnvVar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """When a patch is wanted. All that is given must hold; ``config`` values are compared with the run's parameters.
+    """When a patch is wanted. All that is given must hold; otherwise the patch is not needed, required or not.
 
-    ``present`` and ``missing`` name importable top-level modules.
+    ``config`` values are compared with the run's parameters (dotted keys reach into mappings; a set means any of its
+    members); ``present`` and ``missing`` name top-level modules that can or cannot be imported; ``engine`` says which
+    engine versions need the patch at all, where ``Patch.engine_versions`` says with which it is known to work.
     """
 
     platforms: tuple[str, ...] = ()
@@ -178,16 +180,20 @@ class Condition:
     present: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
     """A named, versioned, checked replacement of something in an engine.
 
-    ``target`` is ``"module:attribute"``. ``replacement`` refers to ``def replace(original) -> new``, or to
-    ``def replace(original, run) -> new`` when it takes two arguments. Patches of one ``set`` are applied all or none.
-    ``fingerprints`` is a JSON file ``{patch name: {engine version: fingerprint}}`` shipped with the plugin;
-    a target of an API that its owner keeps stable may go without (``None``).
+    ``target`` is ``"module:attribute"``; a class's attribute is ``"module:Class.method"``. ``replacement`` refers to
+    ``def replace(original) -> new``, or to ``def replace(original, run) -> new`` when it takes two arguments; of a
+    static or class method both see the plain function. ``aliases`` are further places that hold the same object
+    (``from x import y`` in a module that was imported earlier); they get the replacement too.
+    Patches of one ``set`` (and so of one phase) are applied all or none, as far as their conditions hold.
+    ``fingerprints`` is a JSON file ``{patch name: {engine version: fingerprint}}`` shipped with the plugin and written
+    by ``primus patches check --update``; a target whose owner keeps its API stable may go without (``None``).
     """
 
     name: str
@@ -198,6 +204,7 @@ class Patch:
     engine_versions: str
     phase: Phase = "build"
     when: Condition = Condition()
+    aliases: tuple[Ref, ...] = ()
     set: str | None = None
     required: bool = True
     fingerprints: Path | None = None
