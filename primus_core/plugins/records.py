@@ -106,6 +106,8 @@ class Command:
     name: str
     summary: str
     command: Ref
+    launches: bool = False
+    """Whether it starts workers, and so may stand behind a launcher's ``--``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
