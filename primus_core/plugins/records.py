@@ -115,12 +115,15 @@ class MetricSink:
     """A place that metrics go to.
 
     ``factory`` refers to ``def make(run: Run) -> Sink | None`` (see ``primus_core.run.sinks``): ``None`` says that
-    this run does not want it. It is called on the reporting rank only.
+    this run does not want it. It is called on the reporting rank only. ``requires`` names the modules that must be
+    importable for it, ``install`` the command that brings them: both are looked at before training starts.
     """
 
     name: str
     summary: str
     factory: Ref
+    requires: tuple[str, ...] = ()
+    install: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ class Run(Protocol):
     backend: Backend
     config: Mapping[str, Any]
     """The module's parameters, plain, as the engine names them."""
+    metrics: Mapping[str, Any]
+    """The experiment's ``metrics`` section, plain: which sinks, and their options."""
     place: Place
     platform: str
     devices: tuple[Device, ...]
