@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Sets up and runs the checks and tests. Further arguments go to pytest; `--all` also runs what is marked slow.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh
+. .venv/bin/activate
+export OMP_NUM_THREADS=1
+
+select=(-m "not slow")
+if [ "${1:-}" = --all ]; then
+  select=()
+  shift
+fi
+
+ruff check .
+ruff format --check .
+mypy
+lint-imports
+pytest "${select[@]}" "$@"
