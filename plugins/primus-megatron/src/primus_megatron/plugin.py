@@ -1,1 +1,41 @@
 """What this plugin contributes. Imports neither torch nor the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from primus_core.plugins import hookimpl
+from primus_core.plugins.records import Backend
+
+_HERE = Path(__file__).parent
+
+
+@hookimpl
+def primus_backends() -> Iterable[Backend]:
+    yield Backend(
+        name="megatron",
+        summary="Megatron-Core: GPT, mixture of experts, latent attention and Mamba hybrids in 5-dimensional parallelism",
+        engine="megatron-core",
+        engine_versions=">=0.19.2,<0.20",
+        trainer="primus_megatron.train:train",
+        schemas=_HERE / "schemas",
+        presets=_HERE / "presets",
+        examples=_HERE / "examples",
+        stages=("pretrain", "posttrain"),
+        requires={
+            "torch": ">=2.11,<2.16",
+            "transformers": ">=5.10",
+            "einops": ">=0.8",
+            "psutil": ">=6",
+            "triton": ">=3.6",
+        },
+        optional={
+            "transformer-engine": "Fused layers, FP8 and FP4, context parallelism.",
+            "mamba-ssm": "Triton kernels of the Mamba layers.",
+            "flash-linear-attention": "Triton kernels of gated delta networks.",
+            "tensorboard": "Curves in TensorBoard.",
+        },
+        install="pip install primus-megatron",
+        reporter="last",
+    )
