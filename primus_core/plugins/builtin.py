@@ -1,0 +1,56 @@
+"""The core's own launchers, platforms, commands and sinks, through the same hooks as everybody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from primus_core.plugins import hookimpl
+from primus_core.plugins.records import Command, Launcher, MetricSink, Platform
+
+
+@hookimpl
+def primus_launchers() -> Iterator[Launcher]:
+    yield Launcher(
+        name="direct",
+        summary="Start workers on this machine with torchrun",
+        plan="primus_core.launch.direct:plan",
+        options="primus_core.launch.direct:OPTIONS",
+    )
+
+
+@hookimpl
+def primus_platforms() -> Iterator[Platform]:
+    yield Platform(name="cpu", summary="The host's processor", detect="primus_core.platforms.cpu:detect")
+    yield Platform(
+        name="cuda", summary="NVIDIA GPUs", detect="primus_core.platforms.cuda:detect", rank=10, backend="nccl"
+    )
+    yield Platform(name="rocm", summary="AMD GPUs", detect="primus_core.platforms.rocm:detect", rank=10, backend="nccl")
+
+
+@hookimpl
+def primus_commands() -> Iterator[Command]:
+    yield _command("train", "Train a model: pretrain or posttrain", launches=True)
+    yield _command("config", "Show, check, compare and explain experiments")
+    yield _command("data", "Prepare text for training")
+    yield _command("init", "Write a small commented experiment")
+    yield _command("examples", "Experiments that plugins bring along")
+    yield _command("models", "Models that plugins bring along")
+    yield _command("plugins", "What is installed, and in which state")
+    yield _command("patches", "What is replaced in engines, and why")
+    yield _command("doctor", "What can run on this machine, and why not")
+
+
+@hookimpl
+def primus_metric_sinks() -> Iterator[MetricSink]:
+    yield _sink("console", "Progress on the terminal")
+    yield _sink("tensorboard", "TensorBoard event files")
+    yield _sink("wandb", "Weights & Biases")
+    yield _sink("mlflow", "MLflow")
+
+
+def _command(name: str, summary: str, *, launches: bool = False) -> Command:
+    return Command(name=name, summary=summary, command=f"primus_core.cli.{name}:{name}", launches=launches)
+
+
+def _sink(name: str, summary: str) -> MetricSink:
+    return MetricSink(name=name, summary=summary, factory=f"primus_core.run.sinks.{name}:make")

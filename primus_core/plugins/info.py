@@ -1,0 +1,89 @@
+"""What is known about a plugin, and where its code and its errors stand."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from primus_core.errors import EnvironmentFault
+from primus_core.plugins.records import Ref, load
+
+type Status = Literal["active", "disabled", "broken"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginInfo:
+    """A plugin as it was found. ``error`` is one line with file and line; ``traceback`` the whole story, if any."""
+
+    name: str
+    distribution: str
+    version: str
+    entry: str
+    status: Status
+    error: str | None = None
+    traceback: str | None = None
+    hooks: tuple[str, ...] = ()
+    seconds: float = 0.0
+    file: Path | None = None
+
+    @property
+    def source(self) -> str:
+        """The distribution and its version."""
+        return f"{self.distribution} {self.version}".rstrip()
+
+    def owns(self, file: str) -> bool:
+        """Whether a source file belongs to this plugin."""
+        if self.file is None:
+            return False
+        package = self.entry.partition(":")[0]
+        if "." not in package and self.file.name != "__init__.py":
+            return Path(file) == self.file
+        depth = package.count(".") + (self.file.name == "__init__.py")
+        return Path(file).is_relative_to(self.file.parents[max(depth - 1, 0)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution[R]:
+    """A record, who contributed it, and where (``file:line`` of the hook implementation)."""
+
+    record: R
+    plugin: PluginInfo
+    place: str
+
+    def load(self, ref: Ref) -> Any:
+        """Import what the record refers to; an ``EnvironmentFault`` that names the plugin when that fails."""
+        try:
+            return load(ref)
+        except Exception as error:
+            raise EnvironmentFault(
+                f"plugin {self.plugin.name!r} ({self.plugin.source}): cannot load {ref!r}: {describe(error)}"
+            ) from error
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """``file:line`` of a function."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, with the place that raised it."""
+    message = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen importlib")
+        and not frame.filename.startswith(_OURS + "/")
+        and not frame.filename.endswith(("importlib/__init__.py", "importlib/metadata/__init__.py"))
+    ]
+    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
+
+
+_OURS = str(Path(__file__).parent)

@@ -1,0 +1,439 @@
+"""Finds plugins, keeps broken ones from taking the command down, and asks the others.
+
+Plugins are Python modules behind entry points of the group ``primus``. The core's own parts are registered first,
+through the same hooks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import importlib.util
+import inspect
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from primus_core.errors import EnvironmentFault, PrimusError, Problem, UserError
+from primus_core.plugins import builtin, hookspecs, records
+from primus_core.plugins.info import Contribution, PluginInfo, describe, place_of
+from primus_core.plugins.trace import brief
+
+PROJECT = "primus"
+CORE = "core"
+_CORE_KEY = "primus-core:core"
+
+RECORDS: Mapping[str, type] = {
+    "primus_backends": records.Backend,
+    "primus_launchers": records.Launcher,
+    "primus_platforms": records.Platform,
+    "primus_commands": records.Command,
+    "primus_metric_sinks": records.MetricSink,
+    "primus_models": records.Model,
+    "primus_datasets": records.Dataset,
+    "primus_preset_paths": records.PresetPath,
+    "primus_check_config": Problem,
+    "primus_patches": records.Patch,
+    "primus_launch_env": records.EnvVar,
+}
+"""What each contributing hook yields. The other hooks return one value, or nothing."""
+
+
+class BrokenPlugin(Exception):
+    """What is wrong with a plugin, found by looking at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A plugin before it is loaded."""
+
+    name: str
+    entry: str
+    distribution: str
+    version: str
+    load: Callable[[], Any]
+
+
+class PluginManager:
+    """The plugins of one command or worker. Make one with ``PluginManager.load()``."""
+
+    def __init__(self, environ: Mapping[str, str], warn: Callable[[str], None] | None = None) -> None:
+        self._pluggy = pluggy.PluginManager(PROJECT)
+        self._pluggy.add_hookspecs(hookspecs)
+        self._known = tuple(sorted(vars(self._pluggy.hook)))
+        self._infos: dict[str, PluginInfo] = {}
+        self._cache: dict[str, tuple[Contribution[Any], ...]] = {}
+        self._reported: set[tuple[str, str]] = set()
+        self._warn = warn or _to_stderr
+        self._trace = environ.get("PRIMUS_TRACE_HOOKS", "0") not in ("", "0")
+        if self._trace:
+            self._pluggy.add_hookcall_monitoring(self._trace_before, self._trace_after)
+
+    @classmethod
+    def load(
+        cls,
+        primusfile: Path | None = None,
+        environ: Mapping[str, str] = os.environ,
+        warn: Callable[[str], None] | None = None,
+    ) -> PluginManager:
+        """Find and import all plugins.
+
+        ``primusfile`` is a Python file that implements hooks without packaging (else ``PRIMUS_PRIMUSFILE`` of
+        ``environ``, through which workers get it). ``warn`` gets one line for each plugin that breaks; it goes to
+        stderr by default. Raises ``UserError`` for a ``primusfile`` that is missing or wrong; nothing for a plugin.
+        """
+        manager = cls(environ, warn)
+        manager._add(_Source(CORE, builtin.__name__, "primus-core", version_of("primus-core"), lambda: builtin))
+        sources = sorted(
+            map(_source, importlib.metadata.entry_points(group=PROJECT)), key=lambda s: (s.distribution, s.name)
+        )
+        disabled = manager._disabled(sources, environ)
+        for source in sources:
+            if disabled & {source.name, source.distribution}:
+                manager._infos[_key(source)] = _info(source, "disabled")
+            else:
+                manager._add(source)
+        if primusfile is None and environ.get("PRIMUS_PRIMUSFILE"):
+            primusfile = Path(environ["PRIMUS_PRIMUSFILE"])
+        if primusfile is not None:
+            manager._add_file(primusfile)
+        return manager
+
+    # --- what there is -------------------------------------------------------------------------------------------
+
+    @property
+    def hook(self) -> pluggy.HookRelay:
+        """pluggy's own calls, where the exceptions of implementations propagate."""
+        return self._pluggy.hook
+
+    @property
+    def infos(self) -> tuple[PluginInfo, ...]:
+        """All plugins: the core first, then by distribution, whatever their status."""
+        return tuple(self._infos.values())
+
+    @property
+    def broken(self) -> tuple[PluginInfo, ...]:
+        return tuple(info for info in self.infos if info.status == "broken")
+
+    def owner_of(self, error: BaseException) -> PluginInfo | None:
+        """The plugin, not the core, in whose code an exception was raised, deepest frame first."""
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        candidates = [info for info in self.infos if info.name != CORE]
+        return next((info for file in reversed(files) for info in candidates if info.owns(file)), None)
+
+    # --- asking plugins -------------------------------------------------------------------------------------------
+
+    def contributions(self, hook_name: str, **arguments: Any) -> tuple[Contribution[Any], ...]:
+        """What all plugins contribute through a hook, in the order of registration.
+
+        Without arguments (registration, asked once) a plugin that raises or yields something else becomes broken and
+        contributes nothing. With arguments it takes part in the user's work: an ``EnvironmentFault`` names it, and a
+        ``PrimusError`` of its own passes as it is.
+        """
+        if not arguments and hook_name in self._cache:
+            return self._cache[hook_name]
+        found: list[Contribution[Any]] = []
+        for implementation in self._implementations(hook_name):
+            key = implementation.plugin_name
+            try:
+                values = self._records(hook_name, implementation, arguments)
+            except Exception as error:
+                if key == _CORE_KEY or (arguments and isinstance(error, PrimusError)):
+                    raise
+                reason = f"{hook_name}: {error if isinstance(error, BrokenPlugin) else describe(error)}"
+                if arguments:
+                    info = self._infos[key]
+                    raise EnvironmentFault(
+                        f"plugin {info.name!r} ({info.source}) failed in {reason}; "
+                        f"run without it with PRIMUS_DISABLE_PLUGINS={info.name}"
+                    ) from error
+                self._break(key, reason, error)
+                continue
+            place = place_of(implementation.function)
+            found += (Contribution(record=value, plugin=self._infos[key], place=place) for value in values)
+        result = tuple(found)
+        if not arguments:
+            self._cache[hook_name] = result
+        return result
+
+    def named(self, hook_name: str) -> dict[str, Contribution[Any]]:
+        """Contributions by name; an ``EnvironmentFault`` for a name that two plugins claim."""
+        return {
+            name: self._single(hook_name, name, same) for name, same in _grouped(self.contributions(hook_name)).items()
+        }
+
+    def models(self) -> dict[tuple[str, str], Contribution[records.Model]]:
+        """Models by ``(backend, name)``; an ``EnvironmentFault`` for one that two plugins claim."""
+        grouped: dict[tuple[str, str], list[Contribution[records.Model]]] = {}
+        for contribution in self.contributions("primus_models"):
+            grouped.setdefault((contribution.record.backend, contribution.record.name), []).append(contribution)
+        return {key: self._single("primus_models", "/".join(key), same) for key, same in grouped.items()}
+
+    def select(self, hook_name: str, name: str) -> Contribution[Any]:
+        """The one contribution of this name.
+
+        Raises ``EnvironmentFault`` when two plugins claim the name or the plugin that should have it cannot be used,
+        ``UserError`` with what there is and a suggestion otherwise.
+        """
+        grouped = _grouped(self.contributions(hook_name))
+        if name in grouped:
+            return self._single(hook_name, name, grouped[name])
+        kind = kind_of(hook_name)
+        self.refuse_unusable(kind, name)
+        there = f"installed: {', '.join(sorted(grouped))}" if grouped else f"no {kind} is installed"
+        raise UserError(f"unknown {kind} {name!r}{did_you_mean(name, grouped)}; {there}{self._suspects()}")
+
+    def refuse_unusable(self, kind: str, name: str) -> None:
+        """Raise ``EnvironmentFault`` if a broken or disabled plugin goes by this name: it is what the user wants."""
+        for info in self.infos:
+            if name not in (info.name, info.distribution, info.distribution.removeprefix("primus-")):
+                continue
+            if info.status == "broken":
+                raise EnvironmentFault(
+                    f"{kind} {name!r} is not available: plugin {info.name!r} ({info.source}) is broken: {info.error}"
+                )
+            if info.status == "disabled":
+                raise EnvironmentFault(
+                    f"{kind} {name!r} is not available: plugin {info.name!r} ({info.source}) "
+                    "is disabled by PRIMUS_DISABLE_PLUGINS"
+                )
+
+    def backend(self, name: str) -> records.Backend:
+        """The backend of this name; raises as ``select`` does."""
+        backend: records.Backend = self.select("primus_backends", name).record
+        return backend
+
+    def notify(self, hook_name: str, **arguments: Any) -> None:
+        """Tell observers. What one of them raises is shown, once for each hook, and goes no further."""
+        for implementation in self._implementations(hook_name):
+            try:
+                self._call(hook_name, implementation, arguments)
+            except (Exception, SystemExit) as error:
+                if (implementation.plugin_name, hook_name) not in self._reported:
+                    self._reported.add((implementation.plugin_name, hook_name))
+                    info = self._infos[implementation.plugin_name]
+                    self._warn(f"plugin {info.name!r} ({info.source}) failed in {hook_name}: {describe(error)}")
+
+    # --- loading --------------------------------------------------------------------------------------------------
+
+    def _add(self, source: _Source) -> None:
+        key, started = _key(source), time.perf_counter()
+        self._infos[key] = _info(source, "active")
+        try:
+            module = source.load()
+            problems = tuple(self._problems(module, source))
+            if problems:
+                raise BrokenPlugin("; ".join(problems))
+            self._pluggy.register(module, name=key)
+        except BrokenPlugin as error:
+            self._break(key, str(error), error)
+        except (Exception, SystemExit) as error:
+            self._break(key, describe(error), error)
+        else:
+            hooks = tuple(sorted(caller.name for caller in self._pluggy.get_hookcallers(module) or ()))
+            file = getattr(module, "__file__", None)
+            self._infos[key] = replace(self._infos[key], hooks=hooks, file=Path(file) if file else None)
+        self._infos[key] = replace(self._infos[key], seconds=time.perf_counter() - started)
+
+    def _add_file(self, path: Path) -> None:
+        if not path.is_file():
+            raise UserError(f"{path}: no such file (--primusfile)")
+        source = _Source("primusfile", path.stem, str(path), "", lambda: _import_file(path))
+        quiet, self._warn = self._warn, lambda message: None
+        self._add(source)
+        self._warn = quiet
+        info = self._infos[_key(source)]
+        if info.status == "broken":
+            raise UserError(f"{path}: cannot be used as a primusfile: {info.error}")
+
+    def _problems(self, module: Any, source: _Source) -> Iterable[str]:
+        """Everything that is wrong with a plugin's hook implementations."""
+        for attribute in dir(module):
+            options = self._pluggy.parse_hookimpl_opts(module, attribute)
+            value: Any = getattr(module, attribute, None)
+            if options is None:
+                own = getattr(value, "__module__", None) == getattr(module, "__name__", None)
+                if attribute in self._known and own and inspect.isfunction(value):
+                    yield f"{attribute!r} in {source.distribution} {source.version} ({place_of(value)}) lacks @hookimpl"
+                continue
+            name = options.get("specname") or attribute
+            place = f"in {source.distribution} {source.version} ({place_of(value)})"
+            if name not in self._known:
+                if not options.get("optionalhook"):
+                    yield f"unknown hook {name!r} {place}{did_you_mean(name, self._known)}"
+                continue
+            if options.get("wrapper") or options.get("hookwrapper"):
+                yield f"hook {name!r} {place} is a wrapper: hooks of primus cannot be wrapped"
+            known = getattr(self._pluggy.hook, name).spec.argnames
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            for argument in inspect.signature(value).parameters:
+                if argument not in known:
+                    hint = did_you_mean(argument, known)
+                    yield f"unknown argument {argument!r} of hook {name!r} {place}{hint}; {there}"
+
+    def _break(self, key: str, reason: str, error: BaseException) -> None:
+        """Take a plugin out, with all that it contributed so far."""
+        if self._pluggy.has_plugin(key):
+            self._pluggy.unregister(name=key)
+        text = "".join(traceback.format_exception(error)) if error.__traceback__ else None
+        if isinstance(error, BrokenPlugin):
+            text = None
+        info = self._infos[key] = replace(self._infos[key], status="broken", error=reason, traceback=text)
+        for hook_name, cached in self._cache.items():
+            self._cache[hook_name] = tuple(c for c in cached if _key(c.plugin) != key)
+        self._warn(f"plugin {info.name!r} ({info.source}) is broken and left out: {reason}")
+
+    def reject(self, contribution: Contribution[Any], reason: str) -> None:
+        """Declare the plugin behind a contribution broken."""
+        self._break(_key(contribution.plugin), f"{reason} ({contribution.place})", BrokenPlugin(reason))
+
+    def _disabled(self, sources: Iterable[_Source], environ: Mapping[str, str]) -> set[str]:
+        wanted = {name.strip() for name in environ.get("PRIMUS_DISABLE_PLUGINS", "").split(",") if name.strip()}
+        known = {name for source in sources for name in (source.name, source.distribution)}
+        for name in sorted(wanted - known):
+            self._warn(f"PRIMUS_DISABLE_PLUGINS: there is no plugin {name!r}{did_you_mean(name, known)}")
+        return wanted & known
+
+    # --- calling --------------------------------------------------------------------------------------------------
+
+    def _implementations(self, hook_name: str) -> list[pluggy.HookImpl]:
+        caller: pluggy.HookCaller = getattr(self._pluggy.hook, hook_name)
+        return sorted(caller.get_hookimpls(), key=lambda h: 0 if h.tryfirst else 2 if h.trylast else 1)
+
+    def _records(
+        self, hook_name: str, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        result = self._call(hook_name, implementation, arguments)
+        if hook_name not in RECORDS or result is None:
+            return () if result is None else (result,)
+        if isinstance(result, str) or not isinstance(result, Iterable):
+            raise BrokenPlugin(
+                f"returned {type(result).__name__}, not an iterable of {RECORDS[hook_name].__name__}"
+                f" ({place_of(implementation.function)})"
+            )
+        for value in result:
+            if not isinstance(value, RECORDS[hook_name]):
+                raise BrokenPlugin(
+                    f"yielded {type(value).__name__}, not {RECORDS[hook_name].__name__}"
+                    f" ({place_of(implementation.function)})"
+                )
+        return tuple(result)
+
+    def _call(self, hook_name: str, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]) -> Any:
+        """One implementation's result; generators are run to their end, so that they fail here."""
+        started = time.perf_counter()
+        try:
+            result = implementation.function(*(arguments[name] for name in implementation.argnames))
+            if isinstance(result, Iterable) and not isinstance(result, str | Mapping):
+                result = tuple(result)
+        except BaseException as error:
+            self._trace_call(hook_name, implementation, arguments, error, started)
+            raise
+        self._trace_call(hook_name, implementation, arguments, result, started)
+        return result
+
+    def _trace_call(
+        self, hook_name: str, implementation: pluggy.HookImpl, arguments: Mapping[str, Any], result: Any, started: float
+    ) -> None:
+        if self._trace:
+            info = self._infos[implementation.plugin_name]
+            given = ", ".join(f"{name}={brief(value, name)}" for name, value in arguments.items())
+            print(
+                f"hook {hook_name}({given}): {info.name} ({info.source}) -> {brief(result)}"
+                f"  [{(time.perf_counter() - started) * 1000:.1f} ms]",
+                file=sys.stderr,
+            )
+
+    def _trace_before(
+        self, hook_name: str, implementations: Iterable[pluggy.HookImpl], arguments: Mapping[str, Any]
+    ) -> None:
+        given = ", ".join(f"{name}={brief(value, name)}" for name, value in arguments.items())
+        names = ", ".join(self._infos[h.plugin_name].name for h in implementations)
+        print(f"hook {hook_name}({given}): {names or 'no implementation'}", file=sys.stderr)
+
+    def _trace_after(self, outcome: Any, hook_name: str, implementations: Any, arguments: Any) -> None:
+        shown = brief(outcome.excinfo[1] if outcome.excinfo else outcome.get_result())
+        print(f"hook {hook_name} -> {shown}", file=sys.stderr)
+
+    def _single(self, hook_name: str, name: str, same: list[Contribution[Any]]) -> Contribution[Any]:
+        if len(same) == 1:
+            return same[0]
+        sides = " and by ".join(contribution.plugin.source for contribution in same)
+        names = sorted({c.plugin.name for c in same if c.plugin.name != CORE})
+        raise EnvironmentFault(
+            f"Conflict: {kind_of(hook_name)} {name!r} is provided by {sides}; "
+            f"disable one with PRIMUS_DISABLE_PLUGINS={' or '.join(names)}"
+        )
+
+    def _suspects(self) -> str:
+        names = [f"{info.name!r} ({info.source})" for info in self.broken]
+        return f"; broken and left out: {', '.join(names)} (see: primus plugins list)" if names else ""
+
+
+def kind_of(hook_name: str) -> str:
+    """``primus_metric_sinks`` -> ``metric sink``."""
+    return hook_name.removeprefix("primus_").removesuffix("s").replace("_", " ")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A suggestion to append to a message, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def version_of(distribution: str) -> str:
+    """The installed version of a distribution; empty if it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _grouped(contributions: Iterable[Contribution[Any]]) -> dict[str, list[Contribution[Any]]]:
+    grouped: dict[str, list[Contribution[Any]]] = {}
+    for contribution in contributions:
+        grouped.setdefault(contribution.record.name, []).append(contribution)
+    return grouped
+
+
+def _source(entry: importlib.metadata.EntryPoint) -> _Source:
+    distribution = entry.dist
+    return _Source(
+        entry.name,
+        entry.value,
+        distribution.name if distribution else "unknown",
+        distribution.version if distribution else "",
+        entry.load,
+    )
+
+
+def _info(source: _Source, status: Any) -> PluginInfo:
+    return PluginInfo(
+        name=source.name, distribution=source.distribution, version=source.version, entry=source.entry, status=status
+    )
+
+
+def _key(source: _Source | PluginInfo) -> str:
+    return f"{source.distribution}:{source.name}"
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("primusfile", path)
+    if spec is None or spec.loader is None:
+        raise BrokenPlugin("is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["primusfile"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _to_stderr(message: str) -> None:
+    print(f"primus: {message}", file=sys.stderr)
