@@ -31,6 +31,7 @@ def stay_on_cpu() -> None:
     for name in ("tensor", "empty", "zeros", "ones", "full", "arange", "zeros_like", "empty_like", "ones_like"):
         setattr(torch, name, on_cpu(getattr(torch, name)))
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *args, **kwargs: self
+    torch.Tensor.to = on_cpu(torch.Tensor.to)
 
     plain_type = torch.Tensor.type
     torch.Tensor.type = lambda self, *dtype: (
