@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 def primus_backends() -> Iterable[Backend]:
     yield Backend(
         name="megatron",
-        summary="Megatron-Core: GPT, mixture of experts, latent attention and Mamba hybrids in 5-dimensional parallelism",
+        summary="Megatron-Core: dense and mixture-of-experts GPT, latent attention, Mamba hybrids",
         engine="megatron-core",
         engine_versions=">=0.19.2,<0.20",
         trainer="primus_megatron.train:train",

@@ -1,4 +1,4 @@
-"""The engine's own arguments as a schema file: ``python -m primus_megatron.schema`` writes it for the installed engine."""
+"""The arguments of the installed engine as a schema file; ``python -m primus_megatron.schema`` writes it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ _BY_PARSER_TYPE = {
 }
 _ONE_OR_MANY = {"data_path", "train_data_path", "valid_data_path", "test_data_path", "cp_comm_type", "spec"}
 """Lists of the engine for which a single text is what people write."""
+
+_NULL_IS_DEFAULT = {
+    "async_save",
+    "dist_ckpt_optim_fully_reshardable",
+    "dist_ckpt_save_pre_mcore_014",
+    "iterations_to_skip",
+    "lazy_mpu_init",
+    "local_rank",
+    "moe_flex_dispatcher_backend",
+    "num_query_groups",
+    "replication_factor",
+    "use_rotary_position_embeddings",
+}
+"""Keys for which Primus files write null and mean the engine's default."""
 
 
 def engine_schema() -> dict[str, Any]:
@@ -62,7 +76,7 @@ def _describe(action: argparse.Action, default: Any, group: str | None) -> dict[
     if action.choices:
         key["choices"] = [choice.name if isinstance(choice, Enum) else choice for choice in action.choices]
     key["default"] = default.name if isinstance(default, Enum) else default
-    if default is None:
+    if default is None or action.dest in _NULL_IS_DEFAULT:
         key["nullable"] = True
     if group:
         key["group"] = group
