@@ -1,0 +1,1 @@
+"""Text to tokens: sources, tokenizers, and Megatron's ``.bin``/``.idx`` files."""

@@ -1,0 +1,130 @@
+"""Token files in the indexed format of Megatron (``MMIDIDX``, version 1): ``PREFIX.bin`` and ``PREFIX.idx``.
+
+``PREFIX.bin`` holds the tokens. The index, little endian: magic (9 bytes), version (uint64), dtype code (uint8),
+number of sequences and of document boundaries (uint64 each), length of each sequence in tokens (int32), its place in
+the ``.bin`` in bytes (int64), and the boundaries of documents as sequence numbers, from 0 (int64). Here each document
+is one sequence.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from primus_core.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")
+DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16"}
+CODES = {name: code for code, name in DTYPES.items()}
+
+
+def token_dtype(vocab_size: int) -> str:
+    """The dtype that Megatron's own tool takes for this vocabulary."""
+    return "uint16" if vocab_size < 65500 else "int32"
+
+
+def beside(prefix: Path, suffix: str) -> Path:
+    """``PREFIX`` with something appended, dots in its name kept."""
+    return prefix.with_name(prefix.name + suffix)
+
+
+class IndexedWriter(AbstractContextManager["IndexedWriter"]):
+    """Writes documents of tokens; the index is written on a clean exit, so a file with an index is complete."""
+
+    def __init__(self, prefix: Path, dtype: str) -> None:
+        self.prefix = prefix
+        self.dtype = dtype
+        self.documents = 0
+        self.tokens = 0
+        self._lengths: list[NDArray[np.int32]] = []
+        self._bin = beside(prefix, ".bin").open("wb")
+
+    def add(self, tokens: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Append documents: ``tokens`` (sum of lengths,) laid end to end, ``lengths`` (documents,)."""
+        import numpy as np
+
+        if int(lengths.sum()) != len(tokens):
+            raise ValueError(f"{len(tokens)} tokens for lengths that sum to {int(lengths.sum())}")
+        self._bin.write(np.ascontiguousarray(tokens, dtype=self.dtype).data)
+        self._lengths.append(lengths.astype(np.int32))
+        self.documents += len(lengths)
+        self.tokens += len(tokens)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        import numpy as np
+
+        self._bin.close()
+        if kind is not None:
+            return
+        lengths = np.concatenate([np.empty(0, np.int32), *self._lengths])
+        pointers = np.zeros(len(lengths), np.int64)
+        np.cumsum(lengths[:-1], dtype=np.int64, out=pointers[1:])
+        pointers *= np.dtype(self.dtype).itemsize
+        with beside(self.prefix, ".idx").open("wb") as idx:
+            idx.write(HEADER.pack(MAGIC, 1, CODES[self.dtype], len(lengths), len(lengths) + 1))
+            for array in (lengths, pointers, np.arange(len(lengths) + 1, dtype=np.int64)):
+                idx.write(array.tobytes())
+
+
+class IndexedReader:
+    """Reads an indexed file through memory maps: ``len()`` documents, ``reader[i]`` the tokens of one (length,).
+
+    Raises ``UserError`` for files that are missing, of another format, or cut off.
+    """
+
+    def __init__(self, prefix: Path) -> None:
+        import numpy as np
+
+        bin_path, idx_path = beside(prefix, ".bin"), beside(prefix, ".idx")
+        for path in (bin_path, idx_path):
+            if not path.is_file():
+                raise UserError(f"{path}: no such file")
+        with idx_path.open("rb") as file:
+            raw = file.read(HEADER.size)
+        if len(raw) < HEADER.size or not raw.startswith(MAGIC):
+            raise UserError(f"{idx_path}: not an index of tokens (MMIDIDX)")
+        _, version, code, sequences, boundaries = HEADER.unpack(raw)
+        if version != 1 or code not in DTYPES:
+            raise UserError(
+                f"{idx_path}: version {version}, dtype code {code}: this reader knows version 1, codes 1 to 8"
+            )
+        if idx_path.stat().st_size < HEADER.size + 12 * sequences + 8 * boundaries:
+            raise UserError(f"{idx_path}: cut off: {sequences} sequences are announced")
+        self.dtype = DTYPES[code]
+        index = np.memmap(idx_path, mode="r")
+        self.lengths: NDArray[np.int32] = np.frombuffer(index, np.int32, sequences, HEADER.size)
+        at = HEADER.size + self.lengths.nbytes
+        self._pointers: NDArray[np.int64] = np.frombuffer(index, np.int64, sequences, at)
+        self._documents: NDArray[np.int64] = np.frombuffer(index, np.int64, boundaries, at + self._pointers.nbytes)
+        self.tokens_total = int(self.lengths.sum(dtype=np.int64))
+        if bin_path.stat().st_size != self.tokens_total * np.dtype(self.dtype).itemsize:
+            raise UserError(
+                f"{bin_path}: {bin_path.stat().st_size} bytes, but its index describes {self.tokens_total} tokens"
+            )
+        self.tokens: NDArray[Any] = (
+            np.memmap(bin_path, self.dtype, "r") if self.tokens_total else np.empty(0, self.dtype)
+        )
+
+    def __len__(self) -> int:
+        return max(len(self._documents) - 1, 0)
+
+    def __getitem__(self, document: int) -> NDArray[Any]:
+        if not -len(self) <= document < len(self):
+            raise IndexError(document)
+        document %= len(self)
+        first, last = (int(at) for at in self._documents[document : document + 2])
+        if first == last:
+            return self.tokens[:0]
+        start = int(self._pointers[first]) // self.tokens.itemsize
+        return self.tokens[start : start + int(self.lengths[first:last].sum())]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return map(self.__getitem__, range(len(self)))
