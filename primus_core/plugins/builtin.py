@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Command, Launcher, MetricSink, Platform
+from primus_core.plugins.records import Command, Dataset, Launcher, MetricSink, Platform
 
 
 @hookimpl
@@ -41,16 +41,31 @@ def primus_commands() -> Iterator[Command]:
 
 
 @hookimpl
+def primus_datasets() -> Iterator[Dataset]:
+    yield Dataset(
+        name="pydoc",
+        summary="Topics of the Python reference, as every CPython ships them (0.5 MB)",
+        read="primus_core.data.datasets:pydoc",
+    )
+
+
+@hookimpl
 def primus_metric_sinks() -> Iterator[MetricSink]:
     yield _sink("console", "Progress on the terminal")
-    yield _sink("tensorboard", "TensorBoard event files")
-    yield _sink("wandb", "Weights & Biases")
-    yield _sink("mlflow", "MLflow")
+    yield _sink("tensorboard", "TensorBoard event files", needs="tensorboard")
+    yield _sink("wandb", "Weights & Biases", needs="wandb")
+    yield _sink("mlflow", "MLflow", needs="mlflow")
 
 
 def _command(name: str, summary: str, *, launches: bool = False) -> Command:
     return Command(name=name, summary=summary, command=f"primus_core.cli.{name}:{name}", launches=launches)
 
 
-def _sink(name: str, summary: str) -> MetricSink:
-    return MetricSink(name=name, summary=summary, factory=f"primus_core.run.sinks.{name}:make")
+def _sink(name: str, summary: str, needs: str | None = None) -> MetricSink:
+    return MetricSink(
+        name=name,
+        summary=summary,
+        factory=f"primus_core.run.sinks.{name}:make",
+        requires=(needs,) if needs else (),
+        install=f"pip install 'primus-core[{needs}]'" if needs else "",
+    )
