@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from primus_core.errors import Origin
@@ -13,12 +13,18 @@ type Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A scalar or a list. ``key`` is the place of the key, ``origin`` that of the value."""
+    """A scalar or a list. ``key`` is the place of the key, ``origin`` that of the value, ``items`` those of a list.
+
+    ``written`` is what stands in the source where that differs from the value: the text of a number, or the text (or
+    list) that held a substitution.
+    """
 
     value: Any
     origin: Origin
     key: Origin
     replaced: Leaf | Tree | None = None
+    written: Any = None
+    items: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,7 @@ class Tree:
 
     origin: Origin
     items: Mapping[str, Leaf | Tree] = field(default_factory=dict)
+    key: Origin | None = None
 
     def find(self, path: Path) -> Leaf | Tree | None:
         """The node at ``path``, or None."""
@@ -47,6 +54,10 @@ class Tree:
         """The values alone, as nested dictionaries."""
         return {name: node.plain() if isinstance(node, Tree) else node.value for name, node in self.items.items()}
 
+    def without(self, *names: str) -> Tree:
+        """This tree less some of its own keys."""
+        return replace(self, items={name: node for name, node in self.items.items() if name not in names})
+
     def merge(self, stronger: Tree) -> Tree:
         """This tree with ``stronger`` laid over it: mappings deep, all else replaced whole.
 
@@ -58,10 +69,28 @@ class Tree:
             if isinstance(old, Tree) and isinstance(node, Tree):
                 merged[name] = old.merge(node)
             elif isinstance(node, Leaf) and old is not None:
-                merged[name] = Leaf(node.value, node.origin, node.key, _below(node, old))
+                merged[name] = replace(node, replaced=_below(node, old))
             else:
                 merged[name] = node
-        return Tree(stronger.origin if stronger.items else self.origin, merged)
+        top = stronger if stronger.items else self
+        return Tree(top.origin, merged, top.key)
+
+
+def nest(path: Path, node: Leaf | Tree) -> Tree:
+    """The tree that holds nothing but ``node`` at ``path``."""
+    origin = node.origin
+    for name in reversed(path):
+        node = Tree(origin, {name: node}, origin)
+    assert isinstance(node, Tree)
+    return node
+
+
+def merge_all(trees: Iterable[Tree], origin: Origin) -> Tree:
+    """Trees laid over each other, weakest first."""
+    merged = Tree(origin)
+    for tree in trees:
+        merged = merged.merge(tree)
+    return merged
 
 
 def _below(node: Leaf, old: Leaf | Tree) -> Leaf | Tree:
@@ -69,4 +98,4 @@ def _below(node: Leaf, old: Leaf | Tree) -> Leaf | Tree:
     below = node.replaced
     if not isinstance(below, Leaf):
         return old
-    return Leaf(below.value, below.origin, below.key, _below(below, old))
+    return replace(below, replaced=_below(below, old))

@@ -1,0 +1,390 @@
+"""What keys there are, and of which types: schema files, and checking trees against them.
+
+A backend ships one ``<engine>-<version>.json`` for each engine version, and a ``keys.json`` with keys of its own
+(the form is described in ``docs/architecture.md``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from importlib import metadata
+from pathlib import Path as File
+from typing import Any, Final
+
+from packaging.version import InvalidVersion, Version
+
+from primus_core.config.source import scalar
+from primus_core.config.tree import Leaf, Path, Tree, nest
+from primus_core.errors import EnvironmentFault, Origin, Problem
+from primus_core.plugins.records import Backend
+
+_WORDS: Final = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "list": "a list",
+    "mapping": "a mapping",
+}
+_TRUTH: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key that may be set. ``types`` are the names used in schema files; no type means anything."""
+
+    name: str
+    types: tuple[str, ...] = ()
+    nullable: bool = False
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    items: str | None = None
+    group: str = ""
+    help: str = ""
+    secret: bool | None = None
+    no_effect: str = ""
+    owner: str = ""
+
+    def expected(self) -> str:
+        """The types in words."""
+        if self.types == ("list",) and self.items:
+            return f"a list of {_WORDS[self.items].removeprefix('a ')}s" if self.items != "str" else "a list of texts"
+        words = [_WORDS[name] for name in self.types] + (["null"] if self.nullable else [])
+        return " or ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """A key's new name. From version ``until`` on, the old one is an error."""
+
+    to: str
+    since: str = ""
+    until: str = ""
+    owner: str = ""
+    version: str = ""
+
+    @property
+    def over(self) -> bool:
+        return bool(self.until and self.version) and Version(self.version) >= Version(self.until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The keys of one engine version, with those that the plugin adds. ``label`` names the engine in messages."""
+
+    engine: str
+    version: str
+    keys: Mapping[str, Key]
+    renamed: Mapping[str, Renamed] = field(default_factory=dict)
+    others: Mapping[str, File] = field(default_factory=dict)
+    """Schema files of other engine versions."""
+    label: str = ""
+
+    @cached_property
+    def sections(self) -> frozenset[str]:
+        """All proper prefixes of dotted keys."""
+        names: set[str] = set()
+        for key in self.keys:
+            parts = key.split(".")
+            names.update(".".join(parts[:end]) for end in range(1, len(parts)))
+        return frozenset(names)
+
+    def key(self, path: Path) -> Key | None:
+        return self.keys.get(".".join(path))
+
+    def knows(self, path: Path) -> bool:
+        """Whether something may be set at ``path``: a key, a section, a renamed key, or inside a free mapping."""
+        name = ".".join(path)
+        if name in self.keys or name in self.sections or name in self.renamed:
+            return True
+        return any(self._free(path[:end]) for end in range(1, len(path)))
+
+    def is_text(self, path: Path) -> bool:
+        """Whether the value at ``path`` is text, whatever it looks like."""
+        key = self.key(path)
+        return key is not None and key.types == ("str",)
+
+    def _free(self, path: Path) -> bool:
+        key = self.key(path)
+        return key is not None and (not key.types or "mapping" in key.types)
+
+    # --- changing trees -------------------------------------------------------------------------------------------
+
+    def rename(self, tree: Tree, problems: list[Problem]) -> Tree:
+        """Old names to new ones. Notices what was renamed; setting both is an error, and so is a name that is over."""
+        for old, new in self.renamed.items():
+            path, target = tuple(old.split(".")), tuple(new.to.split("."))
+            node = tree.find(path)
+            if node is None:
+                continue
+            place = node.key or node.origin
+            taken = tree.find(target)
+            tree = _remove(tree, path)
+            if new.over:
+                problems.append(Problem(place, f"'{old}' was renamed to '{new.to}'; {new.owner} no longer takes it"))
+                continue
+            if taken is not None:
+                problems.append(
+                    Problem(place, f"'{old}' is the old name of '{new.to}', which is set at {taken.key or taken.origin}")
+                )
+                continue
+            last = f", gone from {new.until} on" if new.until else ""
+            problems.append(
+                Problem(place, f"'{old}' is now called '{new.to}'{last} (primus config migrate)", "notice")
+            )
+            tree = tree.merge(nest(target, node))
+        return tree
+
+    def coerce(self, tree: Tree, prefix: Path = ()) -> Tree:
+        """Values as their types want them: numbers at text keys as they were written, whole numbers as floats."""
+        items: dict[str, Leaf | Tree] | None = None
+        for name, node in tree.items.items():
+            path = (*prefix, name)
+            if isinstance(node, Tree):
+                new: Leaf | Tree = node if self._free(path) else self.coerce(node, path)
+            else:
+                key = self.key(path)
+                new = _coerced(node, key) if key else node
+            if new is not node:
+                items = dict(tree.items) if items is None else items
+                items[name] = new
+        return tree if items is None else replace(tree, items=items)
+
+    # --- checking -------------------------------------------------------------------------------------------------
+
+    def check(self, tree: Tree, show: Callable[[str], str] = str, prefix: Path = ()) -> Iterator[Problem]:
+        """Everything that is wrong with a tree. ``show`` turns a dotted key into what the user calls it."""
+        for name, node in tree.items.items():
+            path = (*prefix, name)
+            dotted = ".".join(path)
+            key = self.keys.get(dotted)
+            if key is not None:
+                yield from self._check_value(key, node, show(dotted))
+            elif dotted in self.sections and len(path) == dotted.count(".") + 1:
+                if isinstance(node, Tree):
+                    yield from self.check(node, show, path)
+                else:
+                    yield Problem(
+                        node.origin, f"'{show(dotted)}' is a section with keys of its own, got {describe(node.value)}"
+                    )
+            else:
+                yield Problem(node.key or node.origin, self._unknown(dotted, show))
+
+    def _check_value(self, key: Key, node: Leaf | Tree, name: str) -> Iterator[Problem]:
+        if isinstance(node, Tree):
+            if key.types and "mapping" not in key.types:
+                yield Problem(node.origin, f"'{name}': expected {key.expected()}, got a mapping")
+            return
+        value = node.value
+        if value is None:
+            if not key.nullable and key.types:
+                yield Problem(node.origin, f"'{name}': expected {key.expected()}, got null (nothing)")
+        elif key.types and not any(_fits(value, kind) for kind in key.types):
+            yield Problem(node.origin, f"'{name}': expected {key.expected()}, got {_got(value, key.types, node)}")
+        elif key.choices and not any(_same(value, choice) for choice in key.choices):
+            if not (isinstance(value, list) and all(item in key.choices for item in value)):
+                yield Problem(node.origin, f"'{name}': {_not_a_choice(value, key.choices)}")
+        elif isinstance(value, list) and key.items:
+            for index, item in enumerate(value):
+                if not _fits(item, key.items):
+                    place = node.items[index] if index < len(node.items) else node.origin
+                    got = _got(item, (key.items,), node)
+                    yield Problem(place, f"'{name}[{index}]': expected {_WORDS[key.items]}, got {got}")
+
+    def _unknown(self, name: str, show: Callable[[str], str]) -> str:
+        for version, keys in self._history.items():
+            if name in keys:
+                newer = Version(version) > Version(self.version)
+                when = f"available since {version}" if newer else f"gone after {version}"
+                return f"'{show(name)}' is not an option of {self.label or self.engine} ({when})"
+        return f"unknown key '{show(name)}'{self.suggestion(name, show)}"
+
+    def suggestion(self, name: str, show: Callable[[str], str] = str) -> str:
+        """``; did you mean ...?`` for a name that is not known, or nothing."""
+        if name.replace("-", "_") in self.keys:
+            return f"; did you mean '{show(name.replace('-', '_'))}'?"
+        known = [*self.keys, *self.sections, *self.renamed]
+        parent, _, last = name.rpartition(".")
+        siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == parent}
+        close = [siblings[match] for match in difflib.get_close_matches(last, siblings, n=1, cutoff=0.7)]
+        close = close or [key for key in known if key.rpartition(".")[2] == last]
+        close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        return f"; did you mean '{show(close[0])}'?" if close else ""
+
+    @cached_property
+    def _history(self) -> Mapping[str, frozenset[str]]:
+        """Keys of other versions: newer ones oldest first, then older ones newest first."""
+        newer = sorted((v for v in self.others if Version(v) > Version(self.version)), key=Version)
+        older = sorted((v for v in self.others if Version(v) < Version(self.version)), key=Version, reverse=True)
+        return {version: frozenset(_read(self.others[version])["keys"]) for version in [*newer, *older]}
+
+
+# --- schema files -------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def for_backend(backend: Backend, installed: str | None = None) -> Schema:
+    """The schema of a backend for the engine version that is installed, or the nearest one that it supports.
+
+    ``installed`` None: ask this Python environment. Raises ``EnvironmentFault`` when the plugin ships none.
+    """
+    files: dict[str, File] = {}
+    for file in backend.schemas.glob(f"{backend.engine}-*.json"):
+        version = file.stem.removeprefix(f"{backend.engine}-")
+        try:
+            Version(version)
+        except InvalidVersion:
+            continue
+        files[version] = file
+    if not files:
+        raise EnvironmentFault(f"backend '{backend.name}' ships no schema of {backend.engine} in {backend.schemas}")
+    version = nearest(files, installed if installed is not None else _installed(backend.engine))
+    content = _read(files[version])
+    keys, renamed = _keys(content), _renamed(content)
+    own = backend.schemas / "keys.json"
+    if own.is_file():
+        added = _read(own)
+        keys |= _keys(added)
+        renamed |= _renamed(added)
+    others = {name: file for name, file in files.items() if name != version}
+    label = f"{backend.engine} {version}"
+    return Schema(engine=backend.engine, version=version, keys=keys, renamed=renamed, others=others, label=label)
+
+
+def nearest(supported: Iterable[str], installed: str | None) -> str:
+    """The highest supported version that is not above the installed one; the lowest, or without one the highest."""
+    ordered = sorted(supported, key=Version)
+    if installed is None:
+        return ordered[-1]
+    below = [version for version in ordered if Version(version) <= Version(installed)]
+    return below[-1] if below else ordered[0]
+
+
+def schema_of(keys: Mapping[str, Mapping[str, Any]], engine: str, version: str = "0") -> Schema:
+    """A schema from keys in the form of schema files."""
+    return Schema(engine=engine, version=version, keys=_keys({"engine": engine, "version": version, "keys": keys}))
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _read(file: File) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EnvironmentFault(f"schema file {file} cannot be read: {error}") from error
+    return content
+
+
+def _keys(content: Mapping[str, Any]) -> dict[str, Key]:
+    owner = f"{content['engine']} {content['version']}"
+    keys: dict[str, Key] = {}
+    for name, facts in content["keys"].items():
+        kinds = facts.get("type", ())
+        keys[name] = Key(
+            name=name,
+            types=(kinds,) if isinstance(kinds, str) else tuple(kinds),
+            nullable=facts.get("nullable", "default" in facts and facts["default"] is None),
+            default=facts.get("default"),
+            choices=tuple(facts.get("choices") or ()),
+            items=facts.get("items"),
+            group=facts.get("group", ""),
+            help=facts.get("help") or "",
+            secret=facts.get("secret"),
+            no_effect=facts.get("no_effect", ""),
+            owner=owner,
+        )
+    return keys
+
+
+def _renamed(content: Mapping[str, Any]) -> dict[str, Renamed]:
+    version = content["version"]
+    owner = f"{content['engine']} {version}"
+    return {
+        old: Renamed(to=new["to"], since=new.get("since", ""), until=new.get("until", ""), owner=owner, version=version)
+        for old, new in content.get("renamed", {}).items()
+    }
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def describe(value: Any) -> str:
+    """A value in words, for messages."""
+    if value is None:
+        return "null (nothing)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text '{value}'"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, {"str": str, "list": list, "mapping": dict}[kind])
+
+
+def _got(value: Any, types: tuple[str, ...], node: Leaf) -> str:
+    got = describe(value)
+    if isinstance(value, str):
+        read = scalar(value.strip())
+        if not isinstance(read, str) and any(_fits(read, kind) for kind in types):
+            return f"{got} (quoted?)"
+        if "bool" in types and value.lower() in _TRUTH:
+            return f"{got}; write {_TRUTH[value.lower()]}"
+    if isinstance(value, float) and value.is_integer() and "int" in types and abs(value) < 1e15:
+        written = node.written if isinstance(node.written, str) else value
+        return f"the number {written}; write {int(value)}"
+    if isinstance(value, bool) and "str" in types:
+        return f"{got}; write '{got}' in quotes if the text is meant"
+    return got
+
+
+def _same(value: Any, choice: Any) -> bool:
+    return bool(value == choice) and isinstance(value, bool) == isinstance(choice, bool)
+
+
+def _not_a_choice(value: Any, choices: tuple[Any, ...]) -> str:
+    known = [str(choice) for choice in choices]
+    close = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"'{value}' is not one of {', '.join(known)}{hint}"
+
+
+def _coerced(leaf: Leaf, key: Key) -> Leaf:
+    value = leaf.value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return leaf
+    if key.types == ("str",) and isinstance(leaf.written, str):
+        return replace(leaf, value=leaf.written, written=None)
+    if key.types == ("float",) and isinstance(value, int) and abs(value) < 1 << 53:
+        return replace(leaf, value=float(value))
+    return leaf
+
+
+def _remove(tree: Tree, path: Path) -> Tree:
+    head, *rest = path
+    if not rest:
+        return tree.without(head)
+    below = tree.items[head]
+    assert isinstance(below, Tree)
+    smaller = _remove(below, tuple(rest))
+    if not smaller.items:
+        return tree.without(head)
+    return replace(tree, items={**tree.items, head: smaller})
