@@ -86,9 +86,9 @@ class PluginManager:
     ) -> PluginManager:
         """Find and import all plugins.
 
-        ``primusfile`` is a Python file that implements hooks without packaging (else ``PRIMUS_PRIMUSFILE`` of
-        ``environ``, through which workers get it). ``warn`` gets one line for each plugin that breaks; it goes to
-        stderr by default. Raises ``UserError`` for a ``primusfile`` that is missing or wrong; nothing for a plugin.
+        ``primusfile`` is a Python file that implements hooks without packaging. ``warn`` gets one line for each
+        plugin that breaks; it goes to stderr by default. Raises ``UserError`` for a ``primusfile`` that is missing or
+        wrong; nothing for a plugin.
         """
         manager = cls(environ, warn)
         manager._add(_Source(CORE, builtin.__name__, "primus-core", version_of("primus-core"), lambda: builtin))
@@ -101,8 +101,6 @@ class PluginManager:
                 manager._infos[_key(source)] = _info(source, "disabled")
             else:
                 manager._add(source)
-        if primusfile is None and environ.get("PRIMUS_PRIMUSFILE"):
-            primusfile = Path(environ["PRIMUS_PRIMUSFILE"])
         if primusfile is not None:
             manager._add_file(primusfile)
         return manager
