@@ -1,0 +1,126 @@
+"""The ``direct`` launcher: torchrun on this machine, for one rank as for many."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from primus_core.config.tree import Leaf
+from primus_core.errors import ConfigError, Origin, Problem
+from primus_core.launch import env
+from primus_core.launch.plan import Plan
+from primus_core.plugins.records import EnvVar
+
+if TYPE_CHECKING:
+    from primus_core.launch.plan import LaunchRequest
+
+OPTIONS = [
+    click.Option(["--nproc-per-node", "--nproc"], type=click.IntRange(min=1), help="Ranks on this machine."),
+    click.Option(["--nnodes"], type=click.IntRange(min=1), help="Machines."),
+    click.Option(["--node-rank"], type=click.IntRange(min=0), help="Which of the machines this is, from 0."),
+    click.Option(["--master-addr"], help="Name or address of machine 0."),
+    click.Option(["--master-port"], type=click.IntRange(1024, 65535), help="A free port on machine 0."),
+    click.Option(["--env"], multiple=True, metavar="NAME[=VALUE]", help="A variable for the workers."),
+]
+
+DEFAULT_PORT = 29400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Ranks and machines of a launch."""
+
+    nproc_per_node: int
+    nnodes: int = 1
+    node_rank: int = 0
+    master_addr: str | None = None
+    master_port: int | None = None
+
+    @property
+    def world_size(self) -> int:
+        return self.nproc_per_node * self.nnodes
+
+
+def plan(request: LaunchRequest) -> Plan:
+    """One torchrun agent for this machine; raises ``ConfigError`` when the numbers do not go together."""
+    place = topology(request.options, request.experiment.launch, request.environ, devices=_accelerators(request))
+    words = [sys.executable, "-m", "torch.distributed.run"]
+    words += [f"--nnodes={place.nnodes}", f"--nproc-per-node={place.nproc_per_node}"]
+    if place.nnodes == 1 and place.master_port is None:
+        words += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    else:
+        words += [f"--node-rank={place.node_rank}", f"--master-addr={place.master_addr or 'localhost'}"]
+        words += [f"--master-port={place.master_port or DEFAULT_PORT}"]
+    words += ["--max-restarts=0", "--event-log-handler=console"]
+    words += ["-m", "primus_core.run.worker", "--attempt", str(request.attempt)]
+    return Plan(argv=tuple(words), env=env.resolve(request, _defaults(request)))
+
+
+def topology(options: Mapping[str, Any], launch: Any, environ: Mapping[str, str], *, devices: int) -> Topology:
+    """From the launcher's options, the experiment's ``launch:``, and the variables that clusters set."""
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for name, variable in _VARIABLES.items():
+        node = launch.items.get(name)
+        if options.get(name) is not None:
+            values[name], origins[name] = options[name], Origin(f"command line, --{name.replace('_', '-')}")
+        elif isinstance(node, Leaf) and node.value is not None:
+            values[name], origins[name] = node.value, node.origin
+        elif environ.get(variable):
+            text = environ[variable]
+            values[name], origins[name] = int(text) if text.isdecimal() else text, Origin(f"${variable}")
+        else:
+            continue
+        problems += _wrong(name, values[name], origins[name])
+    if problems:
+        raise ConfigError(problems)
+    values.setdefault("nproc_per_node", devices)
+    place = Topology(**values)
+    if place.node_rank >= place.nnodes:
+        origin = origins["node_rank"]
+        problems.append(
+            Problem(
+                origin, f"node_rank is {place.node_rank}, but there are {place.nnodes} nodes: 0 to {place.nnodes - 1}"
+            )
+        )
+    if place.nnodes > 1 and place.master_addr in (None, "localhost", "127.0.0.1"):
+        origin = origins.get("master_addr", origins["nnodes"])
+        problems.append(
+            Problem(origin, f"nnodes is {place.nnodes}: the others need master_addr, the name of machine 0")
+        )
+    if problems:
+        raise ConfigError(problems)
+    return place
+
+
+_VARIABLES = {
+    "nproc_per_node": "GPUS_PER_NODE",
+    "nnodes": "NNODES",
+    "node_rank": "NODE_RANK",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+}
+_LOWEST = {"nproc_per_node": 1, "nnodes": 1, "node_rank": 0, "master_port": 1024}
+
+
+def _wrong(name: str, value: Any, origin: Origin) -> Iterable[Problem]:
+    if name == "master_addr":
+        if not isinstance(value, str):
+            yield Problem(origin, f"{name} must be a name or an address, not {value!r}")
+    elif isinstance(value, bool) or not isinstance(value, int) or value < _LOWEST[name]:
+        yield Problem(origin, f"{name} must be a whole number from {_LOWEST[name]}, not {value!r}")
+    elif name == "master_port" and value > 65535:
+        yield Problem(origin, f"{name} must be at most 65535, not {value}")
+
+
+def _accelerators(request: LaunchRequest) -> int:
+    return 1 if request.platform == "cpu" else max(1, len(request.devices))
+
+
+def _defaults(request: LaunchRequest) -> Iterable[EnvVar]:
+    yield env.variable("OMP_NUM_THREADS", "1", "primus, as torchrun would")

@@ -1,0 +1,83 @@
+"""The environment of the workers: who set what, and who wins.
+
+Highest first: ``--env`` > the experiment's ``env:`` > the user's shell > defaults of the platform and of plugins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from primus_core.config.tree import Leaf
+from primus_core.errors import ConfigError, Problem, UserError
+from primus_core.plugins.records import EnvVar
+from primus_core.secrets import is_secret_variable
+
+if TYPE_CHECKING:
+    from primus_core.launch.plan import LaunchRequest
+
+ATTEMPT = "PRIMUS_ATTEMPT"
+"""Marks every process of an attempt, so that those that are left over can be found."""
+
+SHELL = "your shell"
+
+
+def variable(name: str, value: str, origin: str) -> EnvVar:
+    """A variable, known as a secret by its name."""
+    return EnvVar(name=name, value=value, origin=origin, secret=is_secret_variable(name))
+
+
+def resolve(request: LaunchRequest, defaults: Iterable[EnvVar]) -> tuple[EnvVar, ...]:
+    """What is to be set for the workers, by name; of the shell's variables only those that stand against a default.
+
+    Raises ``UserError`` for a variable that is given by name alone and that the shell does not have.
+    """
+    chosen: dict[str, EnvVar] = {}
+    for default in defaults:
+        if default.name in request.environ:
+            origin = f"{SHELL}, before {default.origin}"
+            chosen[default.name] = variable(default.name, request.environ[default.name], origin)
+        else:
+            chosen[default.name] = default
+    for stronger in (*_of_experiment(request), *_of_command_line(request)):
+        chosen[stronger.name] = stronger
+    return tuple(sorted(chosen.values(), key=lambda var: var.name))
+
+
+def _of_experiment(request: LaunchRequest) -> Iterable[EnvVar]:
+    problems = []
+    for name, node in request.experiment.env.items.items():
+        if not isinstance(node, Leaf) or isinstance(node.value, list):
+            problems.append(Problem(node.origin, f"env.{name} must be one value"))
+        elif node.value is None:
+            if name not in request.environ:
+                problems.append(Problem(node.key, f"env.{name} has no value, and your shell does not set {name}"))
+            else:
+                yield variable(name, request.environ[name], f"{SHELL}, named at {node.key}")
+        else:
+            yield variable(name, text(node.value), str(node.origin))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _of_command_line(request: LaunchRequest) -> Iterable[EnvVar]:
+    for word in request.options.get("env") or ():
+        name, equals, value = word.partition("=")
+        if not name.isidentifier():
+            raise UserError(f"--env {name}: not the name of a variable; write --env NAME=VALUE, or --env NAME")
+        if not equals and name not in request.environ:
+            raise UserError(f"--env {name}: your shell does not set it; write --env {name}=VALUE")
+        yield variable(name, value if equals else request.environ[name], "command line, --env")
+
+
+def text(value: object) -> str:
+    """A YAML value as a variable's text: ``true`` is ``1``, ``false`` is ``0``."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def applied(environ: Mapping[str, str], variables: Iterable[EnvVar]) -> dict[str, str]:
+    """``environ`` with the variables set."""
+    return dict(environ) | {var.name: var.value for var in variables}

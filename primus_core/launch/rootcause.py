@@ -1,0 +1,193 @@
+"""Who failed first, of what, and where to read on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from primus_core.errors import ExitCode
+from primus_core.run import failure, heartbeat
+from primus_core.secrets import scrub
+
+_TAIL = 8
+_TAIL_BYTES = 1 << 16
+_EVENT = '{"name": "torchelastic.worker.status.'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the launcher's command ended: its status, the signals that came from outside, processes that were left."""
+
+    status: int
+    signals: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """All that is known of one rank. ``status`` is negative for a signal, None where nobody saw it end."""
+
+    rank: int
+    status: int | None
+    state: Mapping[str, Any]
+    error: Mapping[str, Any] | None
+
+    @property
+    def killed(self) -> bool:
+        """Ended by a signal that is not torchrun's own, without a word."""
+        return self.error is None and self.status is not None and self.status < 0 and self.status != -signal.SIGTERM
+
+    @property
+    def finished(self) -> bool:
+        return self.error is None and self.state.get("phase") == "finished"
+
+    def end(self) -> str:
+        """How it ended, in a few words."""
+        if self.error is not None:
+            return shorten(str(self.error["error"]), 120)
+        if self.status is None:
+            return "not seen to end"
+        return signal_name(-self.status) if self.status < 0 else f"exit code {self.status}"
+
+
+def explain(attempt: Path, ending: Ending, secrets: Collection[str] = ()) -> tuple[ExitCode, str]:
+    """The exit code, and the story with the root cause on top."""
+    ranks = gather(attempt)
+    code, lines = _story(attempt, ranks, ending)
+    return code, scrub("\n".join(lines), secrets)
+
+
+def gather(attempt: Path) -> dict[int, Rank]:
+    """What the ranks themselves wrote, and what torchrun saw of their ends."""
+    states = heartbeat.read_all(attempt / "ranks")
+    errors = failure.read_all(attempt / "errors")
+    statuses = dict(seen_by_torchrun(attempt / "logs" / "launcher.log"))
+    return {
+        rank: Rank(rank=rank, status=statuses.get(rank), state=states.get(rank, {}), error=errors.get(rank))
+        for rank in sorted({*states, *errors, *statuses})
+    }
+
+
+def seen_by_torchrun(log: Path) -> Iterable[tuple[int, int]]:
+    """Rank and status of every failed worker, from the events that the agent writes into its log as JSON."""
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ():
+        start = line.find(_EVENT)
+        if start < 0:
+            continue
+        event, _ = json.JSONDecoder().raw_decode(line, start)
+        about = event["metadata"]
+        if about["state"] == "FAILED" and about["global_rank"] is not None:
+            (status,) = json.loads(about["metadata"])["exit_code"]
+            if status is not None:
+                yield about["global_rank"], status
+
+
+def first(ranks: Iterable[Rank]) -> Rank | None:
+    """The rank to blame: one that was killed, since exceptions of others follow from that; else the earliest error."""
+    ranks = tuple(ranks)
+    if killed := [rank for rank in ranks if rank.killed]:
+        return min(killed, key=lambda rank: rank.state.get("time", 0))
+    if failed := [rank for rank in ranks if rank.error is not None]:
+        return min(failed, key=lambda rank: rank.error["time"] if rank.error else 0)
+    if ended := [rank for rank in ranks if rank.status is not None]:
+        return min(ended, key=lambda rank: (rank.status == -signal.SIGTERM, rank.rank))
+    return None
+
+
+def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[ExitCode, list[str]]:
+    if ending.signals:
+        names = ", ".join(dict.fromkeys(map(signal_name, ending.signals)))
+        return ExitCode.TRAINING_FAILED, [f"interrupted: {names}", f"run folder: {attempt}"]
+    culprit = first(ranks.values())
+    if ending.status < 0:
+        return ExitCode.TRAINING_FAILED, _launcher_killed(attempt, ranks, ending)
+    if culprit is None:
+        log = attempt / "logs" / "launcher.log"
+        return ExitCode.TRAINING_FAILED, [
+            f"the launcher ended with exit code {ending.status}, before any rank was there",
+            *_tail(log),
+            f"run folder: {attempt}",
+        ]
+    code = ExitCode(culprit.error["exit_code"]) if culprit.error else ExitCode.TRAINING_FAILED
+    others = [rank for rank in ranks.values() if rank is not culprit and not rank.finished]
+    return code, [
+        f"rank {culprit.rank} of {len(ranks)} failed first{_where(culprit)}",
+        *_cause(culprit),
+        *_tail(attempt / "logs" / f"rank-{culprit.rank}.log", culprit.error["log_size"] if culprit.error else None),
+        *_after(others),
+        f"run folder: {attempt}",
+    ]
+
+
+def _launcher_killed(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> list[str]:
+    return [
+        f"torchrun itself was ended by {signal_name(-ending.status)}, and its ranks with it",
+        *(f"  rank {rank.rank} was{_where(rank)}" for rank in ranks.values() if rank.state),
+        f"run folder: {attempt}",
+    ]
+
+
+def _where(rank: Rank) -> str:
+    known = rank.error or rank.state
+    host = f" on {rank.state['host']}" if rank.state else ""
+    step = f" at step {known['step']}" if known.get("step") is not None else ""
+    return f"{host}, in phase {known['phase']!r}{step}" if known else host
+
+
+def _cause(culprit: Rank) -> Iterable[str]:
+    if culprit.error is None:
+        yield f"  {_fate(culprit)}"
+        return
+    yield from (f"  {line}" for line in str(culprit.error["error"]).splitlines())
+    if culprit.error["frame"]:
+        yield f"  at {culprit.error['frame']}"
+
+
+def _fate(culprit: Rank) -> str:
+    if culprit.status == -signal.SIGKILL:
+        return "killed by SIGKILL: by hand, or by the system for want of memory (see dmesg)"
+    if culprit.status is not None and culprit.status < 0:
+        return f"killed by {signal_name(-culprit.status)}"
+    return f"ended with {culprit.end()} and said nothing"
+
+
+def _after(others: list[Rank]) -> Iterable[str]:
+    if not others:
+        return
+    endings: dict[str, list[int]] = {}
+    for rank in others:
+        endings.setdefault(rank.end(), []).append(rank.rank)
+    noun = "other rank" if len(others) == 1 else "other ranks"
+    yield f"{len(others)} {noun} ended after it:"
+    yield from (
+        f"  rank {', '.join(map(str, numbers[:8]))}{' ...' * (len(numbers) > 8)}: {end}"
+        for end, numbers in endings.items()
+    )
+
+
+def _tail(log: Path, size: int | None = None) -> Iterable[str]:
+    """The end of a log, or of its first ``size`` bytes: what came before the traceback."""
+    if not log.exists():
+        return
+    with log.open("rb") as file:
+        end = log.stat().st_size if size is None else size
+        file.seek(max(0, end - _TAIL_BYTES))
+        text = file.read(end - file.tell()).decode("utf-8", errors="replace")
+    if last := [line for line in text.splitlines() if line.strip()][-_TAIL:]:
+        yield f"last lines of {log}:"
+        yield from (f"  | {line}" for line in last)
+    else:
+        yield f"log of this rank: {log}"
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; the number where it has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

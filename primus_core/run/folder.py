@@ -1,0 +1,103 @@
+"""The folder of an attempt: what was asked for, where it ran, and with which versions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform as host
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from primus_core.launch.plan import PlanFile
+from primus_core.run import job
+from primus_core.secrets import MASK, is_secret_variable, mask_words, scrub
+
+if TYPE_CHECKING:
+    from primus_core.config.experiment import Experiment
+
+
+def next_attempt(experiment: Path) -> Path:
+    """The folder that the next attempt will have, if nobody is faster."""
+    folder = experiment.absolute() / "attempts"
+    taken = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal()]
+    return folder / f"{max(taken, default=0) + 1:04}"
+
+
+def create(experiment: Path) -> Path:
+    """A new attempt's folder, this caller's alone: of two that start at once, each gets its own."""
+    first = next_attempt(experiment)
+    first.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(int(first.name)):
+        folder = first.parent / f"{number:04}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError
+
+
+def files(attempt: Path, experiment: Experiment, task: job.Job) -> tuple[PlanFile, ...]:
+    """What workers and people need to have before the run starts."""
+    from primus_core.config import render
+
+    return (
+        PlanFile(path=attempt / "config.yaml", text=render.dump(experiment)),
+        PlanFile(path=attempt / job.FILE, text=task.text()),
+    )
+
+
+def record(
+    attempt: Path,
+    experiment: Experiment,
+    *,
+    argv: Iterable[str],
+    platform: str,
+    environ: Mapping[str, str],
+    secrets: Iterable[str],
+) -> None:
+    """Write down where everything came from: ``origins.json``, ``run.json``, ``git.diff``."""
+    from primus_core.config import render
+
+    secrets = tuple(secrets)
+    about = {
+        "name": experiment.exp_name,
+        "stage": experiment.stage,
+        "backend": experiment.backend,
+        "model": experiment.model,
+        "platform": platform,
+        "argv": mask_words(argv),
+        "cwd": str(Path.cwd()),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": {"name": socket.gethostname(), "system": host.platform(), "python": host.python_version()},
+        "git_commit": _git("rev-parse", "HEAD"),
+        "files": [str(file) for file in experiment.files],
+        "versions": dict(sorted((d.name, d.version) for d in metadata.distributions() if d.name)),
+        "environment": {name: MASK if is_secret_variable(name) else environ[name] for name in sorted(environ)},
+    }
+    _write(attempt / "run.json", _json(about), secrets)
+    _write(attempt / "origins.json", _json(render.origins(experiment)), secrets)
+    if (diff := _git("diff", "HEAD")) is not None:
+        _write(attempt / "git.diff", diff + "\n" if diff else "", secrets)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def _write(path: Path, text: str, secrets: Iterable[str]) -> None:
+    path.write_text(scrub(text, secrets), encoding="utf-8", errors="surrogateescape")
+
+
+def _git(*words: str) -> str | None:
+    """What git says about the working folder; None where there is no git, or no repository."""
+    try:
+        answer = subprocess.run(["git", *words], capture_output=True, text=True, errors="surrogateescape", check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.rstrip("\n")

@@ -1,0 +1,1 @@
+"""A backend without an engine, to test what is around backends."""

@@ -1,0 +1,57 @@
+"""A loop that reports, and fails where it is told to."""
+
+import os
+import signal
+import time
+
+
+def train(run):
+    config = run.config
+    steps = config["steps"]
+    run.expect(steps)
+    reduce = make_reduce(run) if config["collective"] else lambda value: value
+    print("\n".join(f"noise {line}" for line in range(config["noise"])))
+    run.note(f"default {os.environ.get('TOY_DEFAULT')}, threads {os.environ.get('OMP_NUM_THREADS')}")
+    for step in range(1, steps + 1):
+        run.enter("forward", step)
+        time.sleep(config["seconds"])
+        if run.rank == config["bad_rank"] and step == config["bad_step"]:
+            misbehave(config["bad_way"], config["message"])
+        loss = reduce(4.0 / step)
+        run.report_step(
+            step, {"loss": loss, "lr": 1e-4, "tokens": 32 * step, "step_time": 0.01, "tokens_per_s": 3200.0}
+        )
+    run.report_eval(steps, {"loss": 1.5})
+    run.enter("save", steps)
+    path = run.folder / "checkpoints" / f"step-{steps}"
+    if run.is_reporter:
+        path.mkdir(parents=True, exist_ok=True)
+    run.checkpoint_saved(steps, path)
+
+
+def misbehave(way, message):
+    if way == "raise":
+        raise ValueError(message)
+    if way == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if way == "exit":
+        os._exit(7)
+    if way == "environment":
+        from primus_core.errors import EnvironmentFault
+
+        raise EnvironmentFault(message)
+    time.sleep(1000)
+
+
+def make_reduce(run):
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+
+    def reduce(value):
+        total = torch.tensor(value)
+        dist.all_reduce(total)
+        return total / run.place.world_size
+
+    return reduce
