@@ -65,8 +65,11 @@ def _tree(target: Any) -> ast.AST | None:
         source = inspect.getsource(target)
     except (OSError, TypeError):
         return None
-    try:  # `if 1:` takes the place of dedenting, which would change texts that span lines
-        return ast.parse(f"if 1:\n{source}" if source[0].isspace() else source)
+    try:
+        if source[0].isspace():  # dedenting would change texts that span lines
+            source = f"if 1:\n{source}"
+        statement = ast.parse(source).body[0]
+        return statement.body[0] if isinstance(statement, ast.If) else statement
     except SyntaxError:  # a lambda in the middle of an expression
         return ast.Constant(" ".join(source.split()))
 
@@ -80,20 +83,21 @@ def _meaning(node: Any) -> Any:
     fields = dict(ast.iter_fields(node))
     if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
         fields["body"] = node.body[1:]
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts behind nested formats
+        fields["values"] = [part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]
     kept = {name: value for name, value in fields.items() if name not in _NOT_MEANING and value not in (None, [])}
     return (type(node).__name__, *((name, _meaning(kept[name])) for name in sorted(kept)))
 
 
 def _written_signature(tree: ast.AST, target: Any) -> str:
     """The signature as it stands in the source; of a class, its bases and the arguments of its ``__init__``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-            return f"({ast.unparse(node.args)}){returns}"
-        if isinstance(node, ast.ClassDef):
-            bases = ", ".join(map(ast.unparse, [*node.bases, *(keyword.value for keyword in node.keywords)]))
-            makers = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
-            return f"class({bases})" + (f" with __init__({ast.unparse(makers[-1].args)})" if makers else "")
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        returns = f" -> {ast.unparse(tree.returns)}" if tree.returns else ""
+        return f"({ast.unparse(tree.args)}){returns}"
+    if isinstance(tree, ast.ClassDef):
+        bases = ", ".join(map(ast.unparse, [*tree.bases, *(keyword.value for keyword in tree.keywords)]))
+        makers = [part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        return f"class({bases})" + (f" with __init__({ast.unparse(makers[-1].args)})" if makers else "")
     return _signature(target)
 
 

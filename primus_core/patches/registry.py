@@ -5,15 +5,14 @@ No patch is applied to code that it was not written for, and none is left out si
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
@@ -22,10 +21,8 @@ from primus_core.errors import EnvironmentFault
 from primus_core.patches.conditions import Context, parts, within
 from primus_core.patches.fingerprint import Fingerprint, fingerprint
 from primus_core.patches.places import Ledger, Place, TargetMissing, holders, loaded
+from primus_core.plugins.manager import PluginManager, version_of
 from primus_core.plugins.records import Backend, Patch, Phase, load
-
-if TYPE_CHECKING:
-    from primus_core.plugins.manager import Manager
 
 PHASES: tuple[Phase, ...] = ("import", "build", "train")
 
@@ -46,6 +43,24 @@ class Decision:
     def __str__(self) -> str:
         return f"{self.patch.name}: {self.because}"
 
+    def row(self) -> dict[str, Any]:
+        """Everything that is known about the patch and the decision, for JSON."""
+        patch = self.patch
+        return {
+            "name": patch.name,
+            "target": patch.target,
+            "status": self.status,
+            "because": self.because,
+            "reason": patch.reason,
+            "phase": patch.phase,
+            "set": patch.set,
+            "required": patch.required,
+            "engine_versions": patch.engine_versions,
+            "when": [words for words, _ in parts(patch.when, None)],
+            "aliases": list(patch.aliases),
+            "upstream": patch.upstream,
+        }
+
 
 class Unfit(Exception):
     """A patch cannot be applied to the engine as it is."""
@@ -62,14 +77,15 @@ class Registry:
         _reject_mistakes(self.patches)
 
     @classmethod
-    def of(cls, plugins: Manager, backend: Backend) -> Registry:
+    def of(cls, plugins: PluginManager, backend: Backend) -> Registry:
         """The registry of the installed plugins for the installed engine."""
-        patches = [patch for patch in plugins.patches() if patch.backend == backend.name]
-        return cls(backend, patches, installed(backend.engine))
+        patches: list[Patch] = [entry.record for entry in plugins.named("primus_patches").values()]
+        wanted = [patch for patch in patches if patch.backend == backend.name]
+        return cls(backend, wanted, version_of(backend.engine) or None)
 
-    def decide(self, context: Context) -> tuple[Decision, ...]:
-        """What would be applied in a run, as far as that is known without importing the engine."""
-        return tuple(self._decide(patch, context) for patch in self.patches)
+    def decide(self, context: Context | None) -> tuple[Decision, ...]:
+        """What would be applied in a run (in any, where none is given), as far as one knows without the engine."""
+        return self._together(self._decide(patch, context) for patch in self.patches)
 
     def apply(self, phase: Phase, run: Context) -> tuple[Decision, ...]:
         """Apply what a run needs in this phase and return what became of the phase's patches.
@@ -79,34 +95,56 @@ class Registry:
         """
         if not self._decisions:
             self._decisions = {decision.patch.name: decision for decision in self.decide(run)}
-        self._raise_failed()
+        self.require(self._decisions.values())
         members = [patch for patch in self.patches if patch.phase == phase]
         for group in _groups(members):
             pending = [patch for patch in group if self._decisions[patch.name].status == "pending"]
-            self._note(self._apply_together(pending, run))
-        self._raise_failed()
+            self._decisions |= {each.patch.name: each for each in self._apply_together(pending, run)}
+        self.require(self._decisions.values())
         return tuple(self._decisions[patch.name] for patch in members)
 
     def record(self) -> list[dict[str, Any]]:
         """All patches with what became of them, for the folder of the run."""
         undecided = {patch.name: Decision(patch, "pending", "no run has asked for it yet") for patch in self.patches}
-        return [_row(decision, self.version) for decision in (undecided | self._decisions).values()]
+        decisions = (undecided | self._decisions).values()
+        return [decision.row() | {"engine_version": self.version} for decision in decisions]
 
     def check(self) -> tuple[Decision, ...]:
         """Compare every patch with the installed engine, importing what they target and changing nothing.
 
         ``pending`` means that the patch fits; conditions on a run's values are left open.
         """
-        return tuple(self._check(patch) for patch in self.patches)
+        return self._together(self._check(patch) for patch in self.patches)
 
-    def fingerprints(self) -> dict[Path, dict[str, Fingerprint]]:
-        """The marks of all targets as they are now, by the file that they belong into and the patch's name."""
-        marks: dict[Path, dict[str, Fingerprint]] = {}
+    def require(self, decisions: Iterable[Decision]) -> None:
+        """Raise ``EnvironmentFault``, with what to install, if there is a failed one among the decisions."""
+        failed = [decision for decision in decisions if decision.status == "failed"]
+        if failed:
+            raise EnvironmentFault(self._fault(failed))
+
+    def update(self) -> tuple[Path, ...]:
+        """Record the targets as they are now as those of the installed engine version; for authors of patches.
+
+        Returns the files that were written. Raises ``EnvironmentFault`` for targets that cannot be found.
+        """
+        found: dict[Path, dict[str, Fingerprint]] = {}
+        lost: list[Decision] = []
         for patch in self.patches:
             if patch.fingerprints and self._decide(patch, None).status == "pending":
-                original = Ledger.of(Place.find(patch.target)).original
-                marks.setdefault(patch.fingerprints, {})[patch.name] = fingerprint(original)
-        return marks
+                try:
+                    mark = fingerprint(Ledger.of(Place.find(patch.target)).original)
+                except Exception as error:  # whatever an engine's import may raise, it is shown
+                    lost.append(Decision(patch, "failed", _sentence(error)))
+                else:
+                    found.setdefault(patch.fingerprints, {})[patch.name] = mark
+        if lost:
+            raise EnvironmentFault("\n".join(map(str, lost)))
+        for file, marks in found.items():
+            content = _read(file)
+            for name, mark in marks.items():
+                content.setdefault(name, {})[Version(self.version or "0").public] = asdict(mark)
+            file.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+        return tuple(found)
 
     def _decide(self, patch: Patch, context: Context | None) -> Decision:
         unmet = [words for words, holds in parts(patch.when, self.version, context) if holds is False]
@@ -116,7 +154,7 @@ class Registry:
             return self._refuse(patch, f"{self.backend.engine} is not installed")
         if not within(self.version, patch.engine_versions):
             return self._refuse(patch, f"is for {self.backend.engine} {patch.engine_versions}, not {self.version}")
-        return Decision(patch, "pending", "needed here")
+        return Decision(patch, "pending", f"is for this version of {self.backend.engine}")
 
     def _check(self, patch: Patch) -> Decision:
         decision = self._decide(patch, None)
@@ -130,7 +168,7 @@ class Registry:
             return self._refuse(patch, _sentence(error))
         return Decision(patch, "pending", fits)
 
-    def _apply_together(self, members: list[Patch], run: Context) -> list[Decision]:
+    def _apply_together(self, members: list[Patch], run: Context) -> tuple[Decision, ...]:
         """Apply a set, or a patch that is alone: all of it, or nothing."""
         with ExitStack() as undo:
             done = []
@@ -138,9 +176,12 @@ class Registry:
                 try:
                     done.append(self._apply(patch, run, undo))
                 except Exception as error:  # an engine or a replacement may raise anything: it becomes the reason
-                    return self._failed_together(members, patch, error)
+                    against = self._refuse(patch, _sentence(error))
+                    return self._together(
+                        against if each is patch else Decision(each, "pending", "") for each in members
+                    )
             undo.pop_all()
-        return done
+        return tuple(done)
 
     def _apply(self, patch: Patch, run: Context, undo: ExitStack) -> Decision:
         place = Place.find(patch.target)
@@ -161,12 +202,20 @@ class Registry:
         ledger.patches.append(patch.name)
         return Decision(patch, "applied", fits + _left(patch, ledger.original))
 
-    def _failed_together(self, members: list[Patch], culprit: Patch, error: Exception) -> list[Decision]:
-        sentence = _sentence(error)
-        if len(members) == 1:
-            return [self._refuse(culprit, sentence)]
-        together = f"belongs to the set {culprit.set}, of which {culprit.name} cannot be applied"
-        return [self._refuse(patch, sentence if patch is culprit else together) for patch in members]
+    def _together(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+        """The decisions, where one that is against a patch counts for what is pending of its set."""
+        decisions = tuple(decisions)
+        culprits = {each.patch.set: each.patch.name for each in decisions if each.status in ("skipped", "failed")}
+        culprits.pop(None, None)
+
+        def judge(decision: Decision) -> Decision:
+            culprit = culprits.get(decision.patch.set)
+            if decision.status != "pending" or culprit is None:
+                return decision
+            sentence = f"belongs to the set {decision.patch.set}, of which {culprit} cannot be applied"
+            return self._refuse(decision.patch, sentence)
+
+        return tuple(map(judge, decisions))
 
     def _fit(self, patch: Patch, place: Place) -> str:
         """In which words the unpatched target is the one that the patch was written for; raises ``Unfit``."""
@@ -191,17 +240,8 @@ class Registry:
     def _refuse(self, patch: Patch, sentence: str) -> Decision:
         return Decision(patch, "failed" if patch.required else "skipped", sentence)
 
-    def _note(self, decisions: Iterable[Decision]) -> None:
-        self._decisions |= {decision.patch.name: decision for decision in decisions}
-
-    def _raise_failed(self) -> None:
-        failed = [decision for decision in self._decisions.values() if decision.status == "failed"]
-        if failed:
-            raise EnvironmentFault(self.fault(failed))
-
-    def fault(self, failed: Iterable[Decision]) -> str:
-        """The message for required patches that cannot be applied, with what to install."""
-        failed = list(failed)
+    def _fault(self, failed: list[Decision]) -> str:
+        """Required patches that cannot be applied, and what to install."""
         supported = ", ".join(sorted({decision.patch.engine_versions for decision in failed}))
         return "\n".join(
             [
@@ -214,14 +254,6 @@ class Registry:
         )
 
 
-def installed(distribution: str) -> str | None:
-    """The version of an installed distribution, or None."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def marks_of(patch: Patch) -> dict[str, Fingerprint]:
     """The recorded fingerprints of a patch's target by engine version."""
     if patch.fingerprints is None:
@@ -229,8 +261,8 @@ def marks_of(patch: Patch) -> dict[str, Fingerprint]:
     return {version: Fingerprint(**mark) for version, mark in _read(patch.fingerprints).get(patch.name, {}).items()}
 
 
-def _read(file: Path) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    content: Mapping[str, Mapping[str, Mapping[str, str]]] = json.loads(file.read_text()) if file.exists() else {}
+def _read(file: Path) -> dict[str, dict[str, dict[str, str]]]:
+    content: dict[str, dict[str, dict[str, str]]] = json.loads(file.read_text()) if file.exists() else {}
     return content
 
 
@@ -288,20 +320,3 @@ def _sentence(error: Exception) -> str:
         trace = trace.tb_next
     place = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace else ""
     return f"{type(error).__name__}: {error}{place}"
-
-
-def _row(decision: Decision, version: str | None) -> dict[str, Any]:
-    patch = decision.patch
-    return {
-        "name": patch.name,
-        "target": patch.target,
-        "status": decision.status,
-        "because": decision.because,
-        "reason": patch.reason,
-        "phase": patch.phase,
-        "set": patch.set,
-        "required": patch.required,
-        "engine_versions": patch.engine_versions,
-        "engine_version": version,
-        "upstream": patch.upstream,
-    }
