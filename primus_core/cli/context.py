@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,8 @@ class State:
     primusfile: Path | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     chain: tuple[Invocation, ...] = ()
+    warn: Callable[[str], None] | None = None
+    """Who is told of broken plugins; stderr by default."""
 
     @property
     def invocation(self) -> Invocation:
@@ -44,7 +46,7 @@ class State:
 
     @cached_property
     def plugins(self) -> PluginManager:
-        return PluginManager.load(self.primusfile, self.environ)
+        return PluginManager.load(self.primusfile, self.environ, self.warn)
 
 
 pass_state = click.make_pass_decorator(State)

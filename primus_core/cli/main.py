@@ -247,5 +247,5 @@ def run() -> None:
     if instruction := os.environ.get(variable):
         from click.shell_completion import shell_complete
 
-        sys.exit(shell_complete(cli, {}, prog, variable, instruction))
+        sys.exit(shell_complete(cli, {"obj": State(warn=lambda message: None)}, prog, variable, instruction))
     sys.exit(main(sys.argv[1:], prog))

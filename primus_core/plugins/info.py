@@ -39,11 +39,10 @@ class PluginInfo:
         """Whether a source file belongs to this plugin."""
         if self.file is None:
             return False
-        package = self.entry.partition(":")[0]
-        if "." not in package and self.file.name != "__init__.py":
+        below_top = self.entry.partition(":")[0].count(".") + (self.file.name == "__init__.py")
+        if not below_top:
             return Path(file) == self.file
-        depth = package.count(".") + (self.file.name == "__init__.py")
-        return Path(file).is_relative_to(self.file.parents[max(depth - 1, 0)])
+        return Path(file).is_relative_to(self.file.parents[below_top - 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,8 @@ class Contribution[R]:
             return load(ref)
         except Exception as error:
             raise EnvironmentFault(
-                f"plugin {self.plugin.name!r} ({self.plugin.source}): cannot load {ref!r}: {describe(error)}"
+                f"plugin {self.plugin.name!r} ({self.plugin.source}): cannot load {ref!r}: "
+                f"{describe(error, self.plugin)}"
             ) from error
 
 
@@ -70,20 +70,20 @@ def place_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def describe(error: BaseException) -> str:
-    """An exception in one line, with the place that raised it."""
-    message = " ".join(str(error).split())
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+def describe(error: BaseException, plugin: PluginInfo | None = None) -> str:
+    """An exception in one line with the place that raised it: the last one in the plugin's own code, if any is."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen importlib")
-        and not frame.filename.startswith(_OURS + "/")
-        and not frame.filename.endswith(("importlib/__init__.py", "importlib/metadata/__init__.py"))
-    ]
-    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
+    message = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
+    own = [frame for frame in frames if plugin is not None and plugin.owns(frame.filename)]
+    last = (own or frames)[-1:]
+    return f"{text} ({last[0].filename}:{last[0].lineno})" if last else text
 
 
-_OURS = str(Path(__file__).parent)
+def _is_machinery(file: str) -> bool:
+    return file.startswith("<frozen importlib") or Path(file).parent == _OURS or "/importlib/" in file
+
+
+_OURS = Path(__file__).parent

@@ -60,6 +60,7 @@ class _Source:
     distribution: str
     version: str
     load: Callable[[], Any]
+    file: Path | None = None
 
 
 class PluginManager:
@@ -146,9 +147,9 @@ class PluginManager:
             except Exception as error:
                 if key == _CORE_KEY or (arguments and isinstance(error, PrimusError)):
                     raise
-                reason = f"{hook_name}: {error if isinstance(error, BrokenPlugin) else describe(error)}"
+                info = self._infos[key]
+                reason = f"{hook_name}: {error if isinstance(error, BrokenPlugin) else describe(error, info)}"
                 if arguments:
-                    info = self._infos[key]
                     raise EnvironmentFault(
                         f"plugin {info.name!r} ({info.source}) failed in {reason}; "
                         f"run without it with PRIMUS_DISABLE_PLUGINS={info.name}"
@@ -162,6 +163,22 @@ class PluginManager:
             self._cache[hook_name] = result
         return result
 
+    def registrations(self) -> dict[str, tuple[Contribution[Any], ...]]:
+        """All that plugins register, by hook."""
+        asked = (name for name in RECORDS if not getattr(self._pluggy.hook, name).spec.argnames)
+        found = {name: self.contributions(name) for name in asked}
+        return {name: self._cache[name] for name in found}  # one that broke on the way is out of all
+
+    def conflicts(self) -> tuple[str, ...]:
+        """A message for each name that two plugins claim."""
+        messages = []
+        for hook_name, contributions in self.registrations().items():
+            grouped = _models_by_name if hook_name == "primus_models" else _grouped
+            for name, same in grouped(contributions).items():
+                if len(same) > 1:
+                    messages.append(self._conflict(hook_name, name, same))
+        return tuple(messages)
+
     def named(self, hook_name: str) -> dict[str, Contribution[Any]]:
         """Contributions by name; an ``EnvironmentFault`` for a name that two plugins claim."""
         return {
@@ -170,10 +187,10 @@ class PluginManager:
 
     def models(self) -> dict[tuple[str, str], Contribution[records.Model]]:
         """Models by ``(backend, name)``; an ``EnvironmentFault`` for one that two plugins claim."""
-        grouped: dict[tuple[str, str], list[Contribution[records.Model]]] = {}
-        for contribution in self.contributions("primus_models"):
-            grouped.setdefault((contribution.record.backend, contribution.record.name), []).append(contribution)
-        return {key: self._single("primus_models", "/".join(key), same) for key, same in grouped.items()}
+        return {
+            (same[0].record.backend, same[0].record.name): self._single("primus_models", name, same)
+            for name, same in _models_by_name(self.contributions("primus_models")).items()
+        }
 
     def select(self, hook_name: str, name: str) -> Contribution[Any]:
         """The one contribution of this name.
@@ -187,7 +204,7 @@ class PluginManager:
         kind = kind_of(hook_name)
         self.refuse_unusable(kind, name)
         there = f"installed: {', '.join(sorted(grouped))}" if grouped else f"no {kind} is installed"
-        raise UserError(f"unknown {kind} {name!r}{did_you_mean(name, grouped)}; {there}{self._suspects()}")
+        raise UserError(f"unknown {kind} {name!r} ({there}{self._suspects()}){did_you_mean(name, grouped)}")
 
     def refuse_unusable(self, kind: str, name: str) -> None:
         """Raise ``EnvironmentFault`` if a broken or disabled plugin goes by this name: it is what the user wants."""
@@ -218,7 +235,7 @@ class PluginManager:
                 if (implementation.plugin_name, hook_name) not in self._reported:
                     self._reported.add((implementation.plugin_name, hook_name))
                     info = self._infos[implementation.plugin_name]
-                    self._warn(f"plugin {info.name!r} ({info.source}) failed in {hook_name}: {describe(error)}")
+                    self._warn(f"plugin {info.name!r} ({info.source}) failed in {hook_name}: {describe(error, info)}")
 
     # --- loading --------------------------------------------------------------------------------------------------
 
@@ -226,6 +243,7 @@ class PluginManager:
         key, started = _key(source), time.perf_counter()
         self._infos[key] = _info(source, "active")
         try:
+            self._infos[key] = replace(self._infos[key], file=source.file or _file_of(source.entry))
             module = source.load()
             problems = tuple(self._problems(module, source))
             if problems:
@@ -234,17 +252,16 @@ class PluginManager:
         except BrokenPlugin as error:
             self._break(key, str(error), error)
         except (Exception, SystemExit) as error:
-            self._break(key, describe(error), error)
+            self._break(key, describe(error, self._infos[key]), error)
         else:
             hooks = tuple(sorted(caller.name for caller in self._pluggy.get_hookcallers(module) or ()))
-            file = getattr(module, "__file__", None)
-            self._infos[key] = replace(self._infos[key], hooks=hooks, file=Path(file) if file else None)
+            self._infos[key] = replace(self._infos[key], hooks=hooks)
         self._infos[key] = replace(self._infos[key], seconds=time.perf_counter() - started)
 
     def _add_file(self, path: Path) -> None:
         if not path.is_file():
             raise UserError(f"{path}: no such file (--primusfile)")
-        source = _Source("primusfile", path.stem, str(path), "", lambda: _import_file(path))
+        source = _Source("primusfile", path.stem, str(path), "", lambda: _import_file(path), path)
         quiet, self._warn = self._warn, lambda message: None
         self._add(source)
         self._warn = quiet
@@ -275,7 +292,7 @@ class PluginManager:
             for argument in inspect.signature(value).parameters:
                 if argument not in known:
                     hint = did_you_mean(argument, known)
-                    yield f"unknown argument {argument!r} of hook {name!r} {place}{hint}; {there}"
+                    yield f"unknown argument {argument!r} of hook {name!r} {place}: {there}{hint}"
 
     def _break(self, key: str, reason: str, error: BaseException) -> None:
         """Take a plugin out, with all that it contributed so far."""
@@ -364,11 +381,14 @@ class PluginManager:
     def _single(self, hook_name: str, name: str, same: list[Contribution[Any]]) -> Contribution[Any]:
         if len(same) == 1:
             return same[0]
+        raise EnvironmentFault(self._conflict(hook_name, name, same))
+
+    def _conflict(self, hook_name: str, name: str, same: Iterable[Contribution[Any]]) -> str:
         sides = " and by ".join(contribution.plugin.source for contribution in same)
-        names = sorted({c.plugin.name for c in same if c.plugin.name != CORE})
-        raise EnvironmentFault(
+        names = " or ".join(sorted({c.plugin.name for c in same} - {CORE}))
+        return (
             f"Conflict: {kind_of(hook_name)} {name!r} is provided by {sides}; "
-            f"disable one with PRIMUS_DISABLE_PLUGINS={' or '.join(names)}"
+            f"disable one with PRIMUS_DISABLE_PLUGINS={names}"
         )
 
     def _suspects(self) -> str:
@@ -396,9 +416,17 @@ def version_of(distribution: str) -> str:
 
 
 def _grouped(contributions: Iterable[Contribution[Any]]) -> dict[str, list[Contribution[Any]]]:
+    return _group(contributions, lambda record: str(record.name))
+
+
+def _models_by_name(contributions: Iterable[Contribution[Any]]) -> dict[str, list[Contribution[Any]]]:
+    return _group(contributions, lambda record: f"{record.backend}/{record.name}")
+
+
+def _group(contributions: Iterable[Contribution[Any]], key: Callable[[Any], str]) -> dict[str, list[Contribution[Any]]]:
     grouped: dict[str, list[Contribution[Any]]] = {}
     for contribution in contributions:
-        grouped.setdefault(contribution.record.name, []).append(contribution)
+        grouped.setdefault(key(contribution.record), []).append(contribution)
     return grouped
 
 
@@ -421,6 +449,11 @@ def _info(source: _Source, status: Any) -> PluginInfo:
 
 def _key(source: _Source | PluginInfo) -> str:
     return f"{source.distribution}:{source.name}"
+
+
+def _file_of(entry: str) -> Path | None:
+    spec = importlib.util.find_spec(entry.partition(":")[0])
+    return Path(spec.origin) if spec and spec.origin else None
 
 
 def _import_file(path: Path) -> ModuleType:
