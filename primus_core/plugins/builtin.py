@@ -35,6 +35,7 @@ def primus_commands() -> Iterator[Command]:
     yield _command("init", "Write a small commented experiment")
     yield _command("examples", "Experiments that plugins bring along")
     yield _command("models", "Models that plugins bring along")
+    yield _command("report", "One HTML page about a run")
     yield _command("plugins", "What is installed, and in which state")
     yield _command("patches", "What is replaced in engines, and why")
     yield _command("doctor", "What can run on this machine, and why not")
