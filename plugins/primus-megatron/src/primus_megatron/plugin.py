@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Backend
+from primus_core.plugins.records import Backend, EnvVar, Patch
+from primus_megatron.patches.records import primus_megatron_patches
 
 _HERE = Path(__file__).parent
 
@@ -39,3 +41,14 @@ def primus_backends() -> Iterable[Backend]:
         install="pip install primus-megatron",
         reporter="last",
     )
+
+
+@hookimpl
+def primus_patches() -> Iterable[Patch]:
+    yield from primus_megatron_patches()
+
+
+@hookimpl
+def primus_launch_env(request: LaunchRequest) -> Iterable[EnvVar]:
+    if request.backend.name == "megatron":
+        yield EnvVar(name="CUDA_DEVICE_MAX_CONNECTIONS", value="1", origin="primus-megatron")

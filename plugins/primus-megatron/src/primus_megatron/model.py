@@ -1,0 +1,64 @@
+"""Which model Megatron builds, and what it is trained for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from megatron.core.rerun_state_machine import get_rerun_state_machine
+from megatron.core.utils import get_attr_wrapped_model
+from megatron.training import get_args
+from megatron.training.argument_utils import gpt_config_from_args, hybrid_config_from_args
+from megatron.training.utils import is_hybrid_model
+
+from primus_megatron.data import batch
+
+if TYPE_CHECKING:
+    from primus_core.run.context import Run
+
+_SPIKE = 10  # a loss this many times the largest so far makes the engine compute the step again
+
+
+def model_config(args: argparse.Namespace, run: Run) -> Any:
+    """Megatron's description of the model; plugins see each chunk of it before it is wrapped for training."""
+    config = hybrid_config_from_args(args) if is_hybrid_model(args) else gpt_config_from_args(args)
+
+    def built(chunks: list[Any]) -> list[Any]:
+        for chunk in chunks:
+            run.model_built(chunk)
+        return chunks
+
+    config.pre_wrap_hooks.append(built)
+    return config
+
+
+def forward_step(iterator: Iterator[Any] | None, model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
+    """One micro batch forward: the losses of its tokens, [micro batch, tokens], and what makes one loss of them."""
+    values = batch(iterator, get_attr_wrapped_model(model, "vp_stage"))
+    output = model(
+        values["tokens"],
+        values["position_ids"],
+        values["attention_mask"],
+        labels=values["labels"],
+        loss_mask=values["loss_mask"],
+        packed_seq_params=values["packed"],
+    )
+    return output, partial(loss, values["loss_mask"])
+
+
+def loss(mask: torch.Tensor, losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """The sum over the tokens that count, their number, and both for the log. Megatron divides one by the other."""
+    args, machine = get_args(), get_rerun_state_machine()
+    weights = mask.flatten().float()
+    total = (losses.flatten().float() * weights).sum()
+    tokens = weights.sum().to(torch.int)
+    if args.check_for_nan_in_loss_and_grad:
+        for bad, what in ((torch.isnan, "found NaN in the loss"), (torch.isinf, "found an infinite loss")):
+            machine.validate_result(total, bad, what, tolerance=0.0, fatal=True)
+    if args.check_for_spiky_loss:
+        spiky = partial(machine.is_unexpectedly_large, threshold=_SPIKE, context="loss")
+        machine.validate_result(total, spiky, "the loss jumped", tolerance=0.0, fatal=False)
+    return total, tokens, {"lm loss": torch.stack([total.detach(), tokens.float()])}

@@ -1,0 +1,197 @@
+"""All patches of this backend. Imports neither torch nor the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from primus_core.plugins.records import Condition, Patch, Phase, Ref
+
+_FINGERPRINTS = Path(__file__).parent / "fingerprints.json"
+_CPU = Condition(platforms=("cpu",))
+_NO_TE = Condition(missing=("transformer_engine",))
+_NO_FUSED_ADAM = Condition(missing=("transformer_engine", "apex"))
+_NO_MAMBA = Condition(missing=("mamba_ssm",))
+
+_CUDA_TENSORS = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ByteTensor")
+_FACTORIES = (
+    *("arange", "as_tensor", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace", "ones"),
+    *("ones_like", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "scalar_tensor", "tensor"),
+    *("tril_indices", "triu_indices", "zeros", "zeros_like"),
+    *(f"Tensor.{name}" for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")),
+)
+
+_TORCH_ON_CPU: dict[str, Sequence[str]] = {
+    "nothing": (
+        *("cuda:empty_cache", "cuda:ipc_collect", "cuda:reset_peak_memory_stats", "cuda:set_device"),
+        *("cuda:set_stream", "cuda:synchronize", "cuda.nvtx:mark", "cuda.nvtx:range_pop", "cuda.nvtx:range_push"),
+        "Tensor.record_stream",
+    ),
+    "current_device": ("cuda:current_device",),
+    "device_count": ("cuda:device_count",),
+    "device_properties": ("cuda:get_device_properties",),
+    "device_capability": ("cuda:get_device_capability",),
+    "device_name": ("cuda:get_device_name",),
+    "false": ("cuda:is_current_stream_capturing",),
+    "memory": ("cuda:memory_allocated", "cuda:memory_reserved"),
+    "highest_memory": ("cuda:max_memory_allocated", "cuda:max_memory_reserved"),
+    "memory_info": ("cuda:mem_get_info",),
+    "memory_stats": ("cuda:memory_stats",),
+    "stream_type": ("cuda:Stream",),
+    "event_type": ("cuda:Event",),
+    "current_stream": ("cuda:current_stream", "cuda:default_stream"),
+    "on_stream": ("cuda:stream",),
+    "get_rng_state": ("cuda:get_rng_state",),
+    "set_rng_state": ("cuda:set_rng_state",),
+    "manual_seed": ("cuda:manual_seed", "cuda:manual_seed_all"),
+    "tensor_type": tuple(f"cuda:{name}" for name in _CUDA_TENSORS),
+    "on_cpu": _FACTORIES,
+    "to": ("Tensor.to",),
+    "itself": ("Tensor.cuda", "Tensor.pin_memory", "nn:Module.cuda"),
+    "not_compiled": ("compile",),
+}
+
+_ENGINE_ON_CPU: dict[str, tuple[Ref, str]] = {
+    "initialize_without_cuda": (
+        "megatron.training.training:initialize_megatron",
+        "the engine starts on a GPU only, unless told otherwise by an argument that pretrain() does not hand on",
+    ),
+    "nothing": ("megatron.training.training:set_jit_fusion_options", "warms up kernels that are not compiled here"),
+    "rng_state": (
+        "megatron.core.tensor_parallel.random:_get_cuda_rng_state",
+        "reads the state of CUDA's generators past torch.cuda",
+    ),
+    "set_rng_state": (
+        "megatron.core.tensor_parallel.random:_set_cuda_rng_state",
+        "sets the state of CUDA's generators past torch.cuda",
+    ),
+    "fork_quietly": (
+        "megatron.core.tensor_parallel.random:CudaRNGStatesTracker.fork",
+        "warns at each use that the CPU's generator changed, which is the one that it forks",
+    ),
+    "no_options": ("megatron.core.parallel_state:get_nccl_options", "gloo groups take no NCCL options"),
+    "with_cuda_type_names": (
+        "megatron.training.training:get_megatron_optimizer",
+        "sorts parameters by the type names of CUDA tensors",
+    ),
+    "cuda_gradients": (
+        "megatron.core.optimizer.clip_grads:clip_grad_by_total_norm_fp32",
+        "asserts the type name of CUDA tensors",
+    ),
+    "to_cpu": (
+        "megatron.core.transformer.moe.moe_utils:maybe_move_tensor_to_cpu",
+        "makes the sizes of an all-to-all plain numbers only if they were on a GPU",
+    ),
+    "scale_then_sum": (
+        "megatron.core.distributed.fsdp.src.megatron_fsdp.param_and_grad_buffer:gradient_reduce_preprocessing",
+        "gloo cannot multiply before it sums",
+    ),
+}
+_FUNCTION_OF = {"no_options": "nothing", "cuda_gradients": "with_cuda_type_names"}
+_ALIASES: dict[str, tuple[Ref, ...]] = {
+    "cuda_gradients": (
+        "megatron.core.optimizer.optimizer:clip_grad_by_total_norm_fp32",
+        "megatron.core.models.mimo.optimizer:clip_grad_by_total_norm_fp32",
+    ),
+    "to_cpu": ("megatron.core.transformer.moe.token_dispatcher:maybe_move_tensor_to_cpu",),
+}
+
+
+def _patch(
+    name: str,
+    reason: str,
+    target: Ref,
+    replacement: str,
+    when: Condition = Condition(),  # noqa: B008 - frozen
+    phase: Phase = "build",
+    set: str | None = None,
+    aliases: tuple[Ref, ...] = (),
+    required: bool = True,
+) -> Patch:
+    ours = target.startswith("megatron.")
+    return Patch(
+        name=f"megatron.{name}",
+        reason=reason,
+        backend="megatron",
+        target=target,
+        replacement=f"primus_megatron.patches.{replacement}",
+        engine_versions=">=0.19.2,<0.20",
+        phase=phase,
+        when=when,
+        set=set,
+        aliases=aliases,
+        required=required,
+        fingerprints=_FINGERPRINTS if ours else None,
+    )
+
+
+def _cpu() -> Iterator[Patch]:
+    for function, places in _TORCH_ON_CPU.items():
+        for place in places:
+            module, _, path = place.rpartition(":")
+            target = f"torch.{module}:{path}" if module else f"torch:{path}"
+            yield _patch(
+                f"cpu.{target.replace(':', '.')}",
+                "there is no GPU: the CPU takes its place",
+                target,
+                f"cpu:{function}",
+                _CPU,
+                phase="import",
+                set="megatron.cpu.torch",
+            )
+    for name, (target, reason) in _ENGINE_ON_CPU.items():
+        yield _patch(
+            f"cpu.{name}",
+            reason,
+            target,
+            f"cpu:{_FUNCTION_OF.get(name, name)}",
+            _CPU,
+            set="megatron.cpu",
+            aliases=_ALIASES.get(name, ()),
+        )
+
+
+def _without_transformer_engine() -> Iterator[Patch]:
+    yield _patch(
+        "sdp-attention",
+        "the engine's own attention keeps all scores in memory, repeats keys and values, and cannot do latent "
+        "attention or packed sequences",
+        "megatron.core.models.backends:LocalSpecProvider.core_attention",
+        "attention:core_attention",
+        _NO_TE,
+    )
+    yield _patch(
+        "torch-norm",
+        "the engine's wrapper of PyTorch's norms refuses sequence parallelism and gammas centred at zero",
+        "megatron.core.transformer.torch_norm:WrappedTorchNorm.__new__",
+        "norm:norm_of_ours",
+        _NO_TE,
+    )
+    reason = "the distributed optimizer's checkpoints need an Adam that keeps its step in the parameter group"
+    optimizers = "megatron.core.optimizer"
+    for name, target, replacement in (
+        ("adam", f"{optimizers}:Adam", "fused_adam"),
+        ("adam-is-fused", f"{optimizers}:USING_PYTORCH_OPTIMIZER", "false"),
+        ("distributed-adam", f"{optimizers}.distrib_optimizer:Adam", "fused_adam"),
+        ("distributed-adam-is-fused", f"{optimizers}.distrib_optimizer:HAVE_APEX_OR_TE", "true"),
+        ("distributed-adam-is-apex-like", f"{optimizers}.distrib_optimizer:USING_APEX_OPTIMIZER", "true"),
+    ):
+        yield _patch(name, reason, target, f"optimizer:{replacement}", _NO_FUSED_ADAM, set="megatron.fused-adam")
+
+
+def primus_megatron_patches() -> Iterator[Patch]:
+    """In the order in which they are applied."""
+    yield from _cpu()
+    yield _patch(
+        "compiled-helpers",
+        "the wheel has the helpers of the data index compiled, and no Makefile to compile them again",
+        "megatron.core.datasets.utils:compile_helpers",
+        "wheel:compiled_helpers",
+    )
+    yield from _without_transformer_engine()
+    yield _patch(
+        "load-optimizer-without-gradients",
+        "with fp32 parameters the distributed optimizer copies a checkpoint into parameters that require gradients",
+        "megatron.core.optimizer.distrib_optimizer:DistributedOptimizer._set_main_param_and_optimizer_states",
+        "optimizer:without_gradients",
+    )
