@@ -108,8 +108,7 @@ def _explained(registry: Registry, decision: Decision) -> list[tuple[str, str]]:
     rows += [("versions", f"{registry.backend.engine} {patch.engine_versions}"), ("phase", patch.phase)]
     rows += [("set", patch.set)] if patch.set else []
     rows += [("only if", f"{words}: {verdict[holds]}") for words, holds in parts(patch.when, registry.version)]
-    rows += [("checked", f"against {', '.join(sorted(marks_of(patch))) or 'no version yet'}")] * bool(
-        patch.fingerprints
-    )
+    if patch.fingerprints:
+        rows.append(("recorded", f"for {', '.join(sorted(marks_of(patch))) or 'no version'}"))
     rows += [("upstream", patch.upstream)] if patch.upstream else []
     return [*rows, ("here", decision.because)]
