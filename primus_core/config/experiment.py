@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from primus_core.config.tree import Leaf, Tree
 from primus_core.errors import Origin, Problem
 
 if TYPE_CHECKING:
     from primus_core.plugins.records import Device, Stage
+
+
+type Layer = Literal["user defaults", "module defaults", "model preset", "derived", "experiment", "command line"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +37,17 @@ class Experiment:
     config: Tree
     launch: Tree
     env: Tree
-    metrics: Tree = Tree(Origin("default"))
+    metrics: Tree = field(default_factory=lambda: Tree(Origin("default")))
+    requires: Leaf | None = None
+    """A list of plugin distributions that must be installed, as requirement specifiers."""
+    preset: str | None = None
+    """The module defaults that were taken."""
     files: tuple[Path, ...] = ()
     notices: tuple[Problem, ...] = ()
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    """The layer of each source that values came from; ``experiment`` for a source that is not listed."""
+    secrets: frozenset[str] = frozenset()
+    """Dotted keys whose values must not be shown: of ``config``, and of other sections with their names in front."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key; a mapping comes as plain dictionaries."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from primus_core.config.secrets import looks_secret
 from primus_core.config.source import scalar
 from primus_core.config.tree import Leaf, Path, Tree
 from primus_core.errors import Origin, Problem
+from primus_core.secrets import is_secret_key, is_secret_variable
 
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _NAME: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
@@ -42,7 +42,7 @@ def references(value: Any) -> tuple[str, ...]:
 
 def holds_secret(leaf: Leaf) -> bool:
     """Whether a value was taken from a variable that looks like a secret."""
-    return any(looks_secret(name) for name in references(leaf.written))
+    return any(is_secret_key(name) if "." in name else is_secret_variable(name) for name in references(leaf.written))
 
 
 class Interpolator:
@@ -99,7 +99,10 @@ class Interpolator:
         whole = _REFERENCE.fullmatch(text)
         if whole and whole["body"] is not None:
             value = self._reference(whole, origin, path, name)
-            return scalar(value.text) if isinstance(value, _Raw) and not self.is_text(path) else _bare(value)
+            if self.is_text(path):
+                value = _bare(value)
+                return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+            return scalar(value.text) if isinstance(value, _Raw) else value
         return _REFERENCE.sub(lambda match: self._inside(match, origin, path, name), text)
 
     def _inside(self, match: re.Match[str], origin: Origin, path: Path, name: str) -> str:
@@ -124,12 +127,12 @@ class Interpolator:
             node = root.find(wanted)
             if isinstance(node, Tree):
                 self._fail(origin, f"'{name}': '${{{reference}}}' is a mapping; only single values can be taken")
-            if node is not None:
+            if isinstance(node, Leaf):
                 return self._value(node, wanted, origin)
         if colon:
             return _Raw(default)
         what = "no such key in the configuration" if "." in reference else "the environment variable is not set"
-        self._fail(origin, f"'{name}': ${{{reference}}}: {what}, and there is no default (${{{reference}:...}})")
+        return self._fail(origin, f"'{name}': ${{{reference}}}: {what}, and there is no default (${{{reference}:...}})")
 
     def _value(self, leaf: Leaf, path: Path, origin: Origin) -> Any:
         if not _has_reference(leaf.value):

@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from primus_core.config.source import scalar
 from primus_core.config.tree import Leaf, Path, Tree, nest
-from primus_core.errors import EnvironmentFault, Origin, Problem
+from primus_core.errors import EnvironmentFault, Problem
 from primus_core.plugins.records import Backend
 
 _WORDS: Final = {
@@ -129,13 +129,13 @@ class Schema:
                 continue
             if taken is not None:
                 problems.append(
-                    Problem(place, f"'{old}' is the old name of '{new.to}', which is set at {taken.key or taken.origin}")
+                    Problem(
+                        place, f"'{old}' is the old name of '{new.to}', which is set at {taken.key or taken.origin}"
+                    )
                 )
                 continue
             last = f", gone from {new.until} on" if new.until else ""
-            problems.append(
-                Problem(place, f"'{old}' is now called '{new.to}'{last} (primus config migrate)", "notice")
-            )
+            problems.append(Problem(place, f"'{old}' is now called '{new.to}'{last} (primus config migrate)", "notice"))
             tree = tree.merge(nest(target, node))
         return tree
 
@@ -226,33 +226,37 @@ class Schema:
 # --- schema files -------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16)
 def for_backend(backend: Backend, installed: str | None = None) -> Schema:
     """The schema of a backend for the engine version that is installed, or the nearest one that it supports.
 
     ``installed`` None: ask this Python environment. Raises ``EnvironmentFault`` when the plugin ships none.
     """
+    return _load(backend.schemas, backend.engine, installed or _installed(backend.engine))
+
+
+@lru_cache(maxsize=16)
+def _load(folder: File, engine: str, installed: str | None) -> Schema:
     files: dict[str, File] = {}
-    for file in backend.schemas.glob(f"{backend.engine}-*.json"):
-        version = file.stem.removeprefix(f"{backend.engine}-")
+    for file in folder.glob(f"{engine}-*.json"):
+        version = file.stem.removeprefix(f"{engine}-")
         try:
             Version(version)
         except InvalidVersion:
             continue
         files[version] = file
     if not files:
-        raise EnvironmentFault(f"backend '{backend.name}' ships no schema of {backend.engine} in {backend.schemas}")
-    version = nearest(files, installed if installed is not None else _installed(backend.engine))
+        raise EnvironmentFault(f"there is no schema of {engine} in {folder}")
+    version = nearest(files, installed)
     content = _read(files[version])
     keys, renamed = _keys(content), _renamed(content)
-    own = backend.schemas / "keys.json"
+    own = folder / "keys.json"
     if own.is_file():
         added = _read(own)
         keys |= _keys(added)
         renamed |= _renamed(added)
     others = {name: file for name, file in files.items() if name != version}
-    label = f"{backend.engine} {version}"
-    return Schema(engine=backend.engine, version=version, keys=keys, renamed=renamed, others=others, label=label)
+    label = f"{engine} {version}"
+    return Schema(engine=engine, version=version, keys=keys, renamed=renamed, others=others, label=label)
 
 
 def nearest(supported: Iterable[str], installed: str | None) -> str:

@@ -119,13 +119,13 @@ def parse(text: str, source: str, problems: list[Problem], at: Origin | None = N
         root = loader.get_node() if loader.check_node() else None
         if root is not None and loader.check_node():
             second = loader.get_node()
-            mark = second.start_mark
-            place = at or Origin(source, mark.line + 1, mark.column + 1)
-            found.append(Problem(place, "a second document; one file holds one"))
+            if second is not None:
+                place = at or Origin(source, second.start_mark.line + 1, second.start_mark.column + 1)
+                found.append(Problem(place, "a second document; one file holds one"))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = at or (Origin(source, mark.line + 1, mark.column + 1) if mark else start)
-        tabs = [m for m in _TAB.finditer(text)] if at is None else []
+        tabs = list(_TAB.finditer(text)) if at is None else []
         found += (
             Problem(
                 Origin(source, text.count("\n", 0, tab.start()) + 1, len(tab[1]) + 1),
@@ -211,7 +211,9 @@ class _Builder:
                 self.error(key_node, f"a key must be text; write '{key_node.value}' in quotes")
             elif key_node.value in own:
                 first = own[key_node.value].key
-                self.error(key_node, f"duplicate key '{key_node.value}' (first set at line {first.line if first else 0})")
+                self.error(
+                    key_node, f"duplicate key '{key_node.value}' (first set at line {first.line if first else 0})"
+                )
             else:
                 own[key_node.value] = value
         return {**merged, **own} if merged else own

@@ -1,0 +1,66 @@
+"""Everything that is wrong with a resolved experiment, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from primus_core.config.experiment import CheckContext, Experiment
+from primus_core.config.schema import Schema, for_backend
+from primus_core.config.tree import Leaf
+from primus_core.errors import ConfigError, Problem
+from primus_core.plugins.manager import PluginManager
+
+
+def check(experiment: Experiment, context: CheckContext, plugins: PluginManager) -> tuple[Problem, ...]:
+    """The notices about an experiment, those of its resolution included.
+
+    Raises ``ConfigError`` with all errors: of the schema, of ``requires``, and of the plugins' own checks. Those are
+    left out while a value has the wrong type, as they may rely on types.
+    """
+    backend = plugins.backend(experiment.backend)
+    schema = for_backend(backend, context.installed.get(backend.engine))
+    found = [*schema.check(experiment.config), *_missing_plugins(experiment)]
+    if not found:
+        contributions = plugins.contributions("primus_check_config", experiment=experiment, context=context)
+        found += (contribution.record for contribution in contributions)
+    errors = {problem for problem in found if problem.severity == "error"}
+    if errors:
+        raise ConfigError(errors)
+    notices = {*experiment.notices, *found, *_without_effect(experiment, schema)}
+    return tuple(sorted(notices, key=lambda problem: problem.origin))
+
+
+def _missing_plugins(experiment: Experiment) -> Iterator[Problem]:
+    if experiment.requires is None:
+        return
+    for text, place in zip(experiment.requires.value, experiment.requires.items, strict=True):
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            yield Problem(place, f"requires: '{text}' is not a requirement such as primus-megatron>=0.1")
+            continue
+        try:
+            version = metadata.version(wanted.name)
+        except metadata.PackageNotFoundError:
+            yield Problem(place, f"requires: {wanted.name} is not installed (pip install '{text}')")
+            continue
+        if not wanted.specifier.contains(version, prereleases=True):
+            yield Problem(place, f"requires: {text}, installed is {version} (pip install -U '{text}')")
+
+
+def _without_effect(experiment: Experiment, schema: Schema) -> Iterator[Problem]:
+    """Notices for keys that the user set and that do nothing here."""
+    if experiment.preset is None:
+        return
+    for path, leaf in experiment.config.leaves():
+        key = schema.key(path)
+        if key is not None and key.no_effect and leaf.value != key.default and _by_user(experiment, leaf):
+            message = f"'{key.name}' does nothing here: {key.no_effect}"
+            yield Problem(leaf.key, message, "notice")
+
+
+def _by_user(experiment: Experiment, leaf: Leaf) -> bool:
+    return experiment.layers.get(leaf.origin.source, "experiment") in ("experiment", "command line")

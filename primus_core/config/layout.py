@@ -1,0 +1,81 @@
+"""The form of an experiment file: its own keys, apart from the parameters of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from primus_core.config.schema import schema_of
+from primus_core.plugins.records import Stage
+
+MODULES: Final[Mapping[str, Stage]] = {
+    "pre_trainer": "pretrain",
+    "post_trainer": "posttrain",
+    "sft_trainer": "posttrain",
+}
+DEFAULTS: Final[Mapping[Stage, tuple[str, ...]]] = {
+    "pretrain": ("pre_trainer", "pretrain_trainer"),
+    "posttrain": ("post_trainer", "sft_trainer"),
+}
+"""Module defaults that a stage takes when the experiment names none: the first that the backend has."""
+
+_LAUNCH: Final[Mapping[str, Mapping[str, Any]]] = {
+    "launcher": {"type": "str", "help": "direct, container, slurm, or one that a plugin brings"},
+    "nnodes": {"type": ["int", "str"], "help": "nodes; MIN:MAX for an elastic run"},
+    "nproc_per_node": {"type": ["int", "str"], "help": "workers on each node, or 'gpu', 'cpu', 'auto'"},
+    "node_rank": {"type": "int", "help": "which of the nodes this is, from 0"},
+    "master_addr": {"type": "str", "help": "host of the first node"},
+    "master_port": {"type": "int", "help": "a free port there"},
+    "max_restarts": {"type": "int", "help": "how often workers are started again after a failure"},
+    "rdzv_backend": {"type": "str", "help": "how nodes find each other: static or c10d"},
+    "rdzv_endpoint": {"type": "str", "help": "HOST:PORT of the rendezvous"},
+    "rdzv_id": {"type": "str", "help": "a name that all nodes of one run share"},
+    "hang_timeout": {"type": "float", "nullable": True, "help": "seconds without a step until a run counts as hung"},
+    "numa": {"type": ["bool", "str"], "help": "bind each worker to the memory next to its GPU"},
+    "log_dir": {"type": "str", "help": "folder of the logs per rank"},
+    "log_level": {"type": "str", "help": "of the launcher"},
+    "local_ranks_filter": {"type": ["int", "str"], "help": "ranks whose output is shown"},
+    "python": {"type": "str", "help": "the interpreter of the engine's environment"},
+    "pass_env": {"type": "list", "items": "str", "help": "variables, or patterns of them, that workers get"},
+    "direct": {"type": "mapping", "help": "options of the direct launcher"},
+    "container": {"type": "mapping", "help": "options of the container launcher"},
+    "slurm": {"type": "mapping", "help": "options of the slurm launcher"},
+}
+
+_MODULE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "framework": {"type": "str", "help": "the backend"},
+    "config": {"type": "str", "nullable": True, "help": "module defaults; null: none, everything is written here"},
+    "model": {"type": "str", "nullable": True, "help": "model preset"},
+    "overrides": {"type": "mapping", "nullable": True, "help": "parameters of the engine"},
+}
+
+EXPERIMENT: Final = schema_of(
+    {
+        "work_group": {"type": "str", "help": "first part of the run's path"},
+        "user_name": {"type": "str", "help": "second part of the run's path"},
+        "exp_name": {"type": "str", "help": "third part of the run's path"},
+        "workspace": {"type": "str", "help": "where runs are kept"},
+        "env": {"type": "mapping", "nullable": True, "help": "environment of the workers"},
+        "metrics": {"type": "mapping", "nullable": True, "help": "sinks of metrics and their options"},
+        "platform": {"type": "mapping", "nullable": True, "help": "understood in old files; does nothing"},
+        "requires": {"type": "list", "items": "str", "help": "plugins that must be installed: primus-megatron>=0.1"},
+        **{f"launch.{name}": facts for name, facts in _LAUNCH.items()},
+        **{f"modules.{module}.{name}": facts for module in MODULES for name, facts in _MODULE.items()},
+    },
+    engine="an experiment",
+)
+
+IDENTITY: Final = ("work_group", "user_name", "exp_name", "workspace")
+TOP: Final = (*IDENTITY, "env", "launch", "metrics", "requires")
+"""Keys of an experiment that can be set on the command line by their own names."""
+
+USER: Final = ("work_group", "user_name", "workspace", "env", "launch", "metrics")
+"""Keys that the user's own defaults file may hold."""
+
+LEGACY: Final[Mapping[str, str]] = {
+    "trainer_class": "the backend knows its trainer",
+    "maxdiffusion_entrypoint": "the backend knows its entry point",
+    "name": "modules are named by their key",
+    "sink_level": "logs have no levels of their own per module",
+}
+"""Keys beside ``overrides`` in old files, and why they are not needed."""
