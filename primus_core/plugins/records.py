@@ -52,6 +52,11 @@ class Backend:
     """Other distributions the engine needs, each with the tested range: ``{"torch": ">=2.11,<2.16"}``."""
     optional: Mapping[str, str] = field(default_factory=dict)
     """Distributions that it uses when they are there, each with one sentence on what for."""
+    templates: Path | None = None
+    """A folder with experiments that ``primus init`` starts from: ``<stage>.yaml`` is small enough for any machine and
+    names a model; ``<stage>-model.yaml`` trains the model that the user names at its full size."""
+    headline: Mapping[str, str] = field(default_factory=dict)
+    """What sums up a model, in words, and the parameter of each: ``{"layers": "num_layers"}``."""
     install: str = ""
     """The one command that installs what is missing."""
     platforms: tuple[str, ...] = ("cpu", "cuda", "rocm")
