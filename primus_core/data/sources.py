@@ -204,7 +204,7 @@ def _json_lines(source: Source, piece: Slice) -> Iterator[str]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line.decode())
+            record = json.loads(line.rstrip().decode())
         except UnicodeDecodeError as error:
             problems.add(number, error.start + 1, "not UTF-8")
             continue
