@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ class Topology:
 
 def plan(request: LaunchRequest) -> Plan:
     """One torchrun agent for this machine; raises ``ConfigError`` when the numbers do not go together."""
+    for name, node in request.experiment.launch.items.items():
+        if name not in _VARIABLES:
+            request.note(f"{node.origin}: launch.{name} does nothing with the direct launcher")
     place = topology(request.options, request.experiment.launch, request.environ, devices=_accelerators(request))
     words = [sys.executable, "-m", "torch.distributed.run"]
     words += [f"--nnodes={place.nnodes}", f"--nproc-per-node={place.nproc_per_node}"]
@@ -57,7 +61,7 @@ def plan(request: LaunchRequest) -> Plan:
         words += [f"--master-port={place.master_port or DEFAULT_PORT}"]
     words += ["--max-restarts=0", "--event-log-handler=console"]
     words += ["-m", "primus_core.run.worker", "--attempt", str(request.attempt)]
-    return Plan(argv=tuple(words), env=env.resolve(request, _defaults(request)))
+    return Plan(argv=tuple(words), env=env.resolve(request, _defaults(request, place)), ranks=place.world_size)
 
 
 def topology(options: Mapping[str, Any], launch: Any, environ: Mapping[str, str], *, devices: int) -> Topology:
@@ -122,5 +126,7 @@ def _accelerators(request: LaunchRequest) -> int:
     return 1 if request.platform == "cpu" else max(1, len(request.devices))
 
 
-def _defaults(request: LaunchRequest) -> Iterable[EnvVar]:
-    yield env.variable("OMP_NUM_THREADS", "1", "primus, as torchrun would")
+def _defaults(request: LaunchRequest, place: Topology) -> Iterable[EnvVar]:
+    threads = max(1, (os.cpu_count() or 1) // place.nproc_per_node) if request.platform == "cpu" else 1
+    yield env.variable("OMP_NUM_THREADS", str(threads), "primus: cores per rank" if threads > 1 else "primus")
+    yield from request.defaults

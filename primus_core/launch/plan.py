@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ class LaunchRequest:
     """One launch: the inner command, the launcher's own options and the place it starts from.
 
     ``argv`` is what stands behind ``--``, word by word: ``("train", "pretrain", "--config", "x.yaml")``.
-    ``attempt`` is the folder that the run will use; ``environ`` the user's shell.
+    ``attempt`` is the folder that the run will use; ``environ`` the user's shell. ``note`` shows the user a line.
     """
 
     argv: tuple[str, ...]
@@ -28,6 +28,9 @@ class LaunchRequest:
     environ: Mapping[str, str]
     platform: str
     devices: tuple[Device, ...]
+    defaults: tuple[EnvVar, ...] = ()
+    """What plugins propose for the workers' environment, weakest of all."""
+    note: Callable[[str], None] = field(default=lambda message: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +48,5 @@ class Plan:
     argv: tuple[str, ...]
     env: tuple[EnvVar, ...] = ()
     files: tuple[PlanFile, ...] = field(default=())
+    ranks: int | None = None
+    """How many ranks there will be on all machines; None where that is not known yet."""

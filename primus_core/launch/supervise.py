@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def carry_out(
-    plan: Plan, attempt: Path, environ: Mapping[str, str], say: Callable[[str], None], secrets: tuple[str, ...] = ()
+    plan: Plan, attempt: Path, environ: Mapping[str, str], say: Callable[[str], None], secrets: Collection[str] = ()
 ) -> ExitCode:
     """Write the plan's files, run its command and wait for it; ``say`` gets the story of a failure.
 

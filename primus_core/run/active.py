@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class ActiveRun:
         attempt: Path,
         backend: Backend,
         place: Place,
+        platform: str,
         devices: tuple[Device, ...],
         plugins: PluginManager,
         patches: Registry,
@@ -40,7 +42,7 @@ class ActiveRun:
         self.model = job.model
         self.config: Mapping[str, Any] = job.config
         self.metrics: Mapping[str, Any] = job.metrics
-        self.platform = job.platform
+        self.platform = platform
         self.folder = Path(job.folder)
         self.attempt = attempt
         self.backend = backend
@@ -111,7 +113,8 @@ class ActiveRun:
     def start(self, sinks: Sequence[tuple[str, Sink]]) -> None:
         """Send events to these sinks from now on, and tell plugins that the run starts."""
         self._sinks = list(sinks)
-        self._send("run_started", {"name": self.name, "backend": self.backend.name, "ranks": self.place.world_size})
+        about = {"name": self.name, "backend": self.backend.name, "platform": self.platform}
+        self._send("run_started", about | {"ranks": self.place.world_size})
         self._plugins.notify("primus_run_started", run=self)
 
     def finish(self, error: BaseException | None = None) -> None:
@@ -132,7 +135,7 @@ class ActiveRun:
             return
         event = events.make(kind, fields)
         for name, sink in tuple(self._sinks):
-            self._guarded(name, lambda sink=sink: sink.event(event))
+            self._guarded(name, partial(sink.event, event))
 
     def _guarded(self, name: str, call: Callable[[], None]) -> None:
         """A sink that breaks is named and dropped; training goes on."""

@@ -28,33 +28,37 @@ class Job:
     stage: Stage
     backend: str
     model: str | None
-    config: Mapping[str, Any]
-    metrics: Mapping[str, Any]
+    config: dict[str, Any]
+    metrics: dict[str, Any]
     folder: str
-    platform: str
     primusfile: str | None = None
 
     @classmethod
-    def of(cls, experiment: Experiment, platform: str, primusfile: Path | None = None) -> Job:
+    def of(cls, experiment: Experiment, primusfile: Path | None = None) -> tuple[Job, dict[str, Any]]:
+        """The job with its secrets masked, and these by path: ``{"config/api_key": "..."}``."""
+        sections = {"config": experiment.config, "metrics": experiment.metrics}
+        plain = {name: tree.plain() for name, tree in sections.items()}
+        secrets: dict[str, Any] = {}
+        for section, tree in sections.items():
+            for path, leaf in tree.leaves():
+                dotted = ".".join(path if section == "config" else (section, *path))
+                if leaf.value is not None and (dotted in experiment.secrets or is_secret_key(path[-1])):
+                    secrets["/".join((section, *path))] = leaf.value
+                    _set(plain, (section, *path), MASK)
         return cls(
             name=experiment.exp_name,
             stage=experiment.stage,
             backend=experiment.backend,
             model=experiment.model,
-            config=experiment.config.plain(),
-            metrics=experiment.metrics.plain(),
+            config=plain["config"],
+            metrics=plain["metrics"],
             folder=str(experiment.folder.absolute()),
-            platform=platform,
             primusfile=str(primusfile.absolute()) if primusfile else None,
-        )
+        ), secrets
 
     def text(self) -> str:
-        """The file's text, with secrets masked."""
-        return json.dumps(_split(asdict(self))[0], indent=1, ensure_ascii=False) + "\n"
-
-    def secrets(self) -> dict[str, Any]:
-        """What ``text`` masks, nested as it stands there: the content of the variable ``PRIMUS_SECRETS``."""
-        return _split(asdict(self))[1]
+        """What stands in the file."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
 
 def read(attempt: Path) -> Job:
@@ -63,43 +67,28 @@ def read(attempt: Path) -> Job:
     Raises ``EnvironmentFault`` when one is not there.
     """
     data = json.loads((attempt / FILE).read_text(encoding="utf-8"))
-    _overlay(data, json.loads(os.environ.get(SECRETS, "{}")))
-    if MASK in _leaves(_split(data)[1]):
-        raise EnvironmentFault(f"{attempt / FILE} has masked values, and {SECRETS} does not hold them")
+    for path, value in secrets().items():
+        _set(data, tuple(path.split("/")), value)
+    if masked := [path for path in _masked(data) if path not in secrets()]:
+        raise EnvironmentFault(f"{attempt / FILE}: {', '.join(masked)} is masked, and {SECRETS} does not hold it")
     return Job(**data)
 
 
-def _split(node: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The node with its secrets masked, and its secrets alone."""
-    public: dict[str, Any] = {}
-    secret: dict[str, Any] = {}
-    for name, value in node.items():
-        public[name] = value
-        if isinstance(value, Mapping):
-            public[name], inner = _split(value)
-            if inner:
-                secret[name] = inner
-        elif isinstance(value, str) and is_secret_key(name):
-            public[name], secret[name] = MASK, value
-    return public, secret
-
-
-def _overlay(node: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            _overlay(node[name], value)
-        else:
-            node[name] = value
-
-
-def secret_texts() -> Iterator[str]:
+def secrets() -> dict[str, Any]:
     """The configuration's secrets that the environment carries."""
-    return _leaves(json.loads(os.environ.get(SECRETS, "{}")))
+    found: dict[str, Any] = json.loads(os.environ.get(SECRETS, "{}"))
+    return found
 
 
-def _leaves(node: Mapping[str, Any]) -> Iterator[str]:
-    for value in node.values():
+def _set(node: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        node = node[name]
+    node[path[-1]] = value
+
+
+def _masked(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in node.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value)
-        else:
-            yield value
+            yield from _masked(value, f"{prefix}{name}/")
+        elif value == MASK:
+            yield prefix + name

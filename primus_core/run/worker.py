@@ -14,6 +14,7 @@ from typing import TextIO
 
 from primus_core.errors import EnvironmentFault, PrimusError
 from primus_core.patches.registry import Registry
+from primus_core.platforms.detect import current
 from primus_core.plugins.manager import PluginManager
 from primus_core.plugins.records import load
 from primus_core.run import failure, job, sinks
@@ -56,13 +57,14 @@ def main(arguments: list[str] | None = None) -> int:
 def set_up(task: job.Job, attempt: Path, place: Place, plugins: PluginManager, heartbeat: Heartbeat) -> ActiveRun:
     """The run, seen from this process."""
     backend = plugins.backend(task.backend)
-    platform = plugins.select("primus_platforms", task.platform)
+    platform, devices = current(plugins)
     return ActiveRun(
         task,
         attempt=attempt,
         backend=backend,
         place=place,
-        devices=platform.load(platform.record.detect)(),
+        platform=platform.name,
+        devices=devices,
         plugins=plugins,
         patches=Registry.of(plugins, backend),
         heartbeat=heartbeat,
@@ -92,7 +94,7 @@ def _record(error: BaseException, attempt: Path, heartbeat: Heartbeat, plugins: 
         phase=heartbeat.phase,
         step=heartbeat.step,
         owned=lambda file: any(info.owns(file) for info in infos),
-        secrets={*secret_values(os.environ), *job.secret_texts()},
+        secrets={*secret_values(os.environ), *map(str, job.secrets().values())},
     )
     traceback.print_exception(error)
     return code

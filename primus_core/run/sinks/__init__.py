@@ -8,11 +8,11 @@ metrics:
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from primus_core.config.tree import Leaf, Tree
-from primus_core.errors import EnvironmentFault, Problem
+from primus_core.errors import ConfigError, EnvironmentFault, Problem
 from primus_core.plugins.manager import did_you_mean
 from primus_core.run.metrics import JsonLines
 from primus_core.secrets import MASK, is_secret_key
@@ -90,8 +90,16 @@ def open_all(run: Run, plugins: PluginManager, console: TextIO) -> list[tuple[st
     return opened
 
 
-def check(section: Tree, plugins: PluginManager) -> Iterator[Problem]:
-    """What is wrong with an experiment's ``metrics`` section."""
+def check(section: Tree, plugins: PluginManager, say: Callable[[str], None]) -> None:
+    """Raise ``ConfigError`` with all that is wrong with an experiment's ``metrics`` section; ``say`` gets notices."""
+    found = tuple(_problems(section, plugins))
+    if errors := [problem for problem in found if problem.severity == "error"]:
+        raise ConfigError(errors)
+    for notice in found:
+        say(str(notice))
+
+
+def _problems(section: Tree, plugins: PluginManager) -> Iterator[Problem]:
     known = set(plugins.named("primus_metric_sinks"))
     wanted = section.items.get("sinks")
     if wanted is not None and not (isinstance(wanted, Leaf) and isinstance(wanted.value, list)):

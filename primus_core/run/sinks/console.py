@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from primus_core.config.experiment import Experiment
+    from primus_core.plugins.records import Device
     from primus_core.run.context import Run
     from primus_core.run.sinks import Sink
 
@@ -81,12 +83,29 @@ class Progress:
         """From the last twenty reports, saving and evaluation included; None until two are there."""
         if self.steps is None:
             return None
+        pace: float | None = self.latest.get("step_time")
         if len(self._marks) > 1:
             (then, first), (now, last) = self._marks[0], self._marks[-1]
             pace = (now - then) / max(1, last - first)
-        elif (pace := self.latest.get("step_time")) is None:
-            return None
-        return pace * (self.steps - self.step)
+        return None if pace is None else pace * (self.steps - self.step)
+
+
+def header(
+    experiment: Experiment, *, engine: str, ranks: int | None, platform: str, devices: tuple[Device, ...], attempt: Path
+) -> Iterable[str]:
+    """The first lines: what runs, where, and from which files."""
+    model = f", model {experiment.model}" if experiment.model else ""
+    yield f"{experiment.exp_name}: {experiment.stage} with {experiment.backend} ({engine}){model}"
+    names = ", ".join(dict.fromkeys(device.name for device in devices))
+    yield f"{ranks or '?'} rank{'s' * (ranks != 1)} on {platform}{f' ({names})' if names else ''}"
+    yield f"read {', '.join(map(_short, experiment.files))}"
+    yield f"run folder: {_short(attempt)}"
+
+
+def _short(path: Path) -> str:
+    """Relative to the working folder where it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def lines(event: Mapping[str, Any], progress: Progress) -> Iterable[str]:
@@ -115,7 +134,7 @@ def summary(event: Mapping[str, Any], progress: Progress, attempt: Path, encodin
         yield f"run folder: {attempt}"
 
 
-_FIGURES = {
+_FIGURES: Mapping[str, Callable[[float], str]] = {
     "loss": lambda x: f"loss {x:.4f}",
     "grad_norm": lambda x: f"grad {x:.3g}",
     "lr": lambda x: f"lr {x:.2e}",

@@ -1,0 +1,210 @@
+"""``primus train pretrain|posttrain``: from an experiment file to a finished run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from primus_core.cli.context import State
+from primus_core.errors import EnvironmentFault, ExitCode, UserError
+from primus_core.launch import direct
+from primus_core.plugins.manager import version_of
+from primus_core.plugins.records import Stage
+
+if TYPE_CHECKING:
+    from primus_core.config.experiment import Experiment
+    from primus_core.launch.prepare import Preparation
+    from primus_core.plugins.records import Backend
+
+
+@click.group()
+def train() -> None:
+    """Train a model. Parameters of the engine stand behind the options: --train_iters 10, train_iters=10."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the command line asks for, apart from the launcher."""
+
+    stage: Stage
+    file: Path
+    overrides: tuple[str, ...]
+    backend: str | None = None
+    data_path: Path | None = None
+    backend_path: Path | None = None
+    export_config: Path | None = None
+
+
+def _command(stage: Stage, summary: str) -> click.Command:
+    @click.pass_context
+    def run(ctx: click.Context, /, **given: Any) -> int:
+        state = ctx.ensure_object(State)
+        state.dry_run |= given.pop("dry_run")
+        launch = {str(option.name): given.pop(str(option.name)) for option in direct.OPTIONS}
+        order = Order(stage=stage, overrides=tuple(ctx.args), **given)
+        return _carry_out(state, order, _launch_options(state, launch, order))
+
+    return click.Command(
+        stage,
+        callback=run,
+        help=summary,
+        params=[*_options(), *direct.OPTIONS],
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        options_metavar="--config FILE [OPTIONS] [KEY=VALUE | --KEY VALUE] ...",
+    )
+
+
+def _options() -> list[click.Option]:
+    file = click.Path(path_type=Path, dir_okay=False)
+    folder = click.Path(path_type=Path, file_okay=False)
+    return [
+        click.Option(["--config", "--exp", "file"], type=file, required=True, metavar="FILE", help="The experiment."),
+        click.Option(["--backend"], metavar="NAME", help="Instead of the experiment's framework."),
+        click.Option(["--data_path", "--data-path"], type=folder, help="Where data sets are cached (HF_HOME)."),
+        click.Option(["--backend_path", "--backend-path"], type=folder, help="An engine's source, for PYTHONPATH."),
+        click.Option(["--export_config", "--export-config"], type=file, help="Write the resolved experiment here."),
+        click.Option(["--dry-run"], is_flag=True, help="Print what would be done, and do nothing."),
+    ]
+
+
+train.add_command(_command("pretrain", "Train from scratch or from a checkpoint, on plain text."))
+train.add_command(_command("posttrain", "Fine-tune on instructions: full or LoRA."))
+
+
+def _launch_options(state: State, given: Mapping[str, Any], order: Order) -> dict[str, Any]:
+    """The launcher's options, with those that stand behind ``train``, which are for the ``direct`` one."""
+    launcher = state.invocation
+    chosen = {name: value for name, value in given.items() if value not in (None, ())}
+    if chosen and launcher.launcher != "direct":
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        raise UserError(f"{words} is for direct; write: {launcher.launcher} ... -- direct {words} ... -- train ...")
+    options = {**launcher.options, **chosen}
+    options["env"] = (*_paths(order, state.environ), *launcher.options.get("env", ()), *given["env"])
+    return options
+
+
+def _paths(order: Order, environ: Mapping[str, str]) -> Iterator[str]:
+    """What ``--data_path`` and ``--backend_path`` mean: variables for the workers."""
+    if order.data_path is not None:
+        yield f"HF_HOME={order.data_path.absolute() / 'huggingface'}"
+    if order.backend_path is not None:
+        if not order.backend_path.is_dir():
+            raise UserError(f"--backend_path {order.backend_path}: no such folder")
+        before = environ.get("PYTHONPATH")
+        yield f"PYTHONPATH={order.backend_path.absolute()}{os.pathsep + before if before else ''}"
+
+
+def _carry_out(state: State, order: Order, options: Mapping[str, Any]) -> int:
+    from primus_core.config.check import check
+    from primus_core.config.experiment import CheckContext
+    from primus_core.config.resolve import resolve
+    from primus_core.launch.prepare import Preparation
+    from primus_core.launch.script import render
+    from primus_core.platforms.detect import current
+    from primus_core.run import folder, sinks
+
+    plugins, notes = state.plugins, list[str]()
+    experiment = resolve(order.file, order.stage, order.overrides, plugins, order.backend, environ=state.environ)
+    platform, devices = current(plugins, state.environ)
+    preparation = Preparation(
+        experiment=experiment,
+        launcher=state.invocation.launcher,
+        options=options,
+        argv=state.invocation.argv,
+        environ=state.environ,
+        platform=platform.name,
+        devices=devices,
+        plugins=plugins,
+        primusfile=state.primusfile,
+        note=notes.append,
+    )
+    request = preparation.request(folder.next_attempt(experiment.folder))
+    plan = preparation.plan(request)
+    elsewhere = state.dry_run and platform.name == "cpu" and plan.ranks == 1
+    context = CheckContext(
+        world_size=None if elsewhere else plan.ranks,
+        platform=None if elsewhere else platform.name,
+        devices=() if elsewhere else devices,
+        installed=_installed(request.backend),
+    )
+    for notice in check(experiment, context, plugins):
+        _say(str(notice))
+    sinks.check(experiment.metrics, plugins, _say)
+    for note in dict.fromkeys(notes):
+        _say(note)
+    if state.dry_run:
+        click.echo(render(plan, preparation.secrets(plan)), nl=False)
+        return ExitCode.DONE
+    _require(request.backend, platform.name)
+    sinks.require(experiment.metrics, plugins)
+    if order.export_config:
+        _export(experiment, order.export_config)
+    return _run(preparation)
+
+
+def _run(preparation: Preparation) -> int:
+    """Take the attempt's folder, write everything down, and train."""
+    from primus_core.launch.script import render
+    from primus_core.launch.supervise import carry_out
+    from primus_core.run import folder
+    from primus_core.run.sinks.console import header
+
+    experiment = preparation.experiment
+    attempt = folder.create(experiment.folder)
+    request = preparation.request(attempt)
+    plan = preparation.plan(request)
+    preparation.plugins.hook.primus_prepare_launch(request=request, plan=plan)
+    secrets = preparation.secrets(plan)
+    folder.record(
+        attempt,
+        experiment,
+        argv=preparation.argv,
+        platform=preparation.platform,
+        environ=preparation.environ,
+        secrets=secrets,
+    )
+    (attempt / "plan.sh").write_text(render(plan, secrets), encoding="utf-8")
+    backend = request.backend
+    for line in header(
+        experiment,
+        engine=f"{backend.engine} {version_of(backend.engine)}".rstrip(),
+        ranks=plan.ranks,
+        platform=preparation.platform,
+        devices=preparation.devices,
+        attempt=attempt,
+    ):
+        click.echo(line)
+    return carry_out(plan, attempt, preparation.environ, _say, secrets)
+
+
+def _installed(backend: Backend) -> dict[str, str]:
+    names = (backend.engine, *backend.requires, *backend.optional)
+    return {name: version for name in names if (version := version_of(name))}
+
+
+def _require(backend: Backend, platform: str) -> None:
+    """Raise ``EnvironmentFault`` if the backend cannot run here."""
+    from primus_core.plugins.readiness import readiness
+
+    ready = readiness(backend, platform)
+    if ready.reasons:
+        help_ = f"; {backend.install}" if ready.fixable and backend.install else ""
+        raise EnvironmentFault(f"{backend.name} cannot run here: {'; '.join(ready.reasons)}{help_}")
+
+
+def _export(experiment: Experiment, target: Path) -> None:
+    from primus_core.config.render import dump
+
+    try:
+        target.write_text(dump(experiment), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--export_config {target}: {error.strerror}") from error
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

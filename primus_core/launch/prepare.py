@@ -1,0 +1,70 @@
+"""From a resolved experiment to a plan: the launcher's own part, the attempt's files, and the secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from primus_core.launch.plan import LaunchRequest, Plan
+from primus_core.plugins.records import EnvVar
+from primus_core.run import folder, job
+
+if TYPE_CHECKING:
+    from primus_core.config.experiment import Experiment
+    from primus_core.plugins.manager import PluginManager
+    from primus_core.plugins.records import Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """All that a plan follows from, but the number of the attempt."""
+
+    experiment: Experiment
+    launcher: str
+    options: Mapping[str, Any]
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    platform: str
+    devices: tuple[Device, ...]
+    plugins: PluginManager
+    primusfile: Path | None = None
+    note: Callable[[str], None]
+
+    def request(self, attempt: Path) -> LaunchRequest:
+        """The question to the launcher, with what plugins propose for the environment."""
+        request = LaunchRequest(
+            argv=self.argv,
+            options=self.options,
+            experiment=self.experiment,
+            backend=self.plugins.backend(self.experiment.backend),
+            attempt=attempt,
+            environ=self.environ,
+            platform=self.platform,
+            devices=self.devices,
+            note=self.note,
+        )
+        proposed = self.plugins.contributions("primus_launch_env", request=request)
+        return replace(request, defaults=tuple(contribution.record for contribution in proposed))
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        """The launcher's answer, with the files of the attempt in front and the configuration's secrets."""
+        launcher = self.plugins.select("primus_launchers", self.launcher)
+        plan: Plan = launcher.load(launcher.record.plan)(request)
+        task, secrets = job.Job.of(self.experiment, self.primusfile)
+        files = folder.files(request.attempt, self.experiment, task)
+        hidden = EnvVar(name=job.SECRETS, value=json.dumps(secrets), origin="secrets of the experiment", secret=True)
+        return replace(plan, files=(*files, *plan.files), env=(*plan.env, hidden) if secrets else plan.env)
+
+    def secrets(self, plan: Plan) -> set[str]:
+        """Every secret that is known here, for scrubbing."""
+        from primus_core.secrets import secret_values
+
+        _, hidden = job.Job.of(self.experiment, self.primusfile)
+        return {
+            *secret_values(self.environ),
+            *(var.value for var in plan.env if var.secret),
+            *map(str, hidden.values()),
+        }
