@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from primus_core.config.experiment import CheckContext, Experiment
+from primus_core.errors import Problem
 from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
 from primus_core.plugins.records import Backend, EnvVar, Patch
 from primus_megatron.patches.records import primus_megatron_patches
 
 _HERE = Path(__file__).parent
+_NAME = "megatron"
 
 
 @hookimpl
 def primus_backends() -> Iterable[Backend]:
     yield Backend(
-        name="megatron",
+        name=_NAME,
         summary="Megatron-Core: dense and mixture-of-experts GPT, latent attention, Mamba hybrids",
         engine="megatron-core",
         engine_versions=">=0.19.2,<0.20",
@@ -49,6 +53,26 @@ def primus_patches() -> Iterable[Patch]:
 
 
 @hookimpl
+def primus_resolve_config(experiment: Experiment) -> Mapping[str, Any] | None:
+    if experiment.backend != _NAME:
+        return None
+    from primus_megatron.derived import derive
+
+    return derive(experiment)
+
+
+@hookimpl
+def primus_check_config(experiment: Experiment, context: CheckContext) -> Iterable[Problem]:
+    if experiment.backend == _NAME:
+        from primus_megatron.checks import check
+
+        yield from check(experiment, context)
+
+
+@hookimpl
 def primus_launch_env(request: LaunchRequest) -> Iterable[EnvVar]:
-    if request.backend.name == "megatron":
-        yield EnvVar(name="CUDA_DEVICE_MAX_CONNECTIONS", value="1", origin="primus-megatron")
+    if request.backend.name == _NAME:
+        from primus_megatron.derived import environment
+
+        for name, value in environment(request.experiment, request.platform).items():
+            yield EnvVar(name=name, value=value, origin="primus-megatron")
