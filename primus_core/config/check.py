@@ -14,16 +14,18 @@ from primus_core.errors import ConfigError, Problem
 from primus_core.plugins.manager import PluginManager
 
 
-def check(experiment: Experiment, context: CheckContext, plugins: PluginManager) -> tuple[Problem, ...]:
+def check(
+    experiment: Experiment, context: CheckContext, plugins: PluginManager, *, values_only: bool = False
+) -> tuple[Problem, ...]:
     """The notices about an experiment, those of its resolution included.
 
     Raises ``ConfigError`` with all errors: of the schema, of ``requires``, and of the plugins' own checks. Those are
-    left out while a value has the wrong type, as they may rely on types.
+    left out while a value has the wrong type, as they may rely on types, and with ``values_only``.
     """
     backend = plugins.backend(experiment.backend)
     schema = for_backend(backend, context.installed.get(backend.engine))
     found = [*schema.check(experiment.config), *_missing_plugins(experiment)]
-    if not found:
+    if not found and not values_only:
         contributions = plugins.contributions("primus_check_config", experiment=experiment, context=context)
         found += (contribution.record for contribution in contributions)
     errors = {problem for problem in found if problem.severity == "error"}

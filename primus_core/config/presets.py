@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
+from primus_core.config.experiment import Layer
 from primus_core.config.interpolate import Failed, Interpolator
 from primus_core.config.source import read
 from primus_core.config.tree import Leaf, Tree, merge_all
@@ -18,7 +19,12 @@ from primus_core.plugins.records import Backend
 
 type Kind = Literal["models", "modules"]
 
-_YAML = (".yaml", ".yml")
+_YAML: Final = (".yaml", ".yml")
+_LAYERS: Final[Mapping[Kind | None, Layer]] = {
+    None: "experiment",
+    "modules": "module defaults",
+    "models": "model preset",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +95,14 @@ class Presets:
 
 
 class Reader:
-    """Reads files with all that they extend, each once. ``files`` lists them in the order of reading."""
+    """Reads files with all that they extend, each once.
+
+    ``files`` lists them in the order of reading, ``layers`` tells what each was read for.
+    """
 
     def __init__(self, problems: list[Problem], environ: Mapping[str, str]) -> None:
         self.problems = problems
+        self.layers: dict[str, Layer] = {}
         self.substitute = Interpolator(environ, (), problems)
         self.files: list[Path] = []
         self.done: dict[tuple[Path, Kind | None], Tree] = {}
@@ -101,10 +111,6 @@ class Reader:
     def experiment(self, file: File) -> Tree:
         """An experiment over what it extends."""
         return self._read(file, None, None)
-
-    def preset(self, file: File, kind: Kind, presets: Presets) -> Tree:
-        """A preset over what it extends."""
-        return self._read(file, kind, presets)
 
     def named(self, leaf: Leaf, kind: Kind, presets: Presets, beside: Path) -> Tree:
         """The preset that a value names: a name, or a path that starts with ``./``, ``../`` or ``/``."""
@@ -137,6 +143,7 @@ class Reader:
         tree = read(file.path, file.source, self.problems)
         if path not in self.files:
             self.files.append(path)
+        self.layers.setdefault(file.source, _LAYERS[kind])
         if tree is None:
             tree = Tree(Origin(file.source))
         self.chain.append(file)

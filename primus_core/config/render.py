@@ -46,6 +46,12 @@ def origins(experiment: Experiment) -> dict[str, dict[str, Any]]:
     return found
 
 
+def sources(experiment: Experiment) -> list[str]:
+    """What the values come from, in the order of reading: files, then the command line if it set any."""
+    files = [source for source, layer in experiment.layers.items() if layer not in ("command line", "derived")]
+    return files + ["command line"] * ("command line" in experiment.layers.values())
+
+
 def shown(value: Any) -> str:
     """A value in YAML on one line."""
     if value is None:
@@ -70,6 +76,7 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         experiment = self.experiment
         yield f"# {experiment.file}, resolved for {experiment.stage} with {experiment.backend}"
+        yield f"# from {' + '.join(sources(experiment))}"
         for name in ("work_group", "user_name", "exp_name", "workspace"):
             yield f"{name}: {shown(str(getattr(experiment, name)))}"
         if experiment.requires is not None:

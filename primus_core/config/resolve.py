@@ -7,17 +7,17 @@ line. Around them the user's own defaults file, which may hold ``launch``, ``env
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as File
 from typing import Any
 
 from primus_core.config import layout
-from primus_core.config.experiment import Experiment, Layer
+from primus_core.config.experiment import Experiment
 from primus_core.config.interpolate import Interpolator, holds_secret
 from primus_core.config.overrides import Argument, lay_over, parse_arguments, with_known_name
 from primus_core.config.presets import File as SourceFile
-from primus_core.config.presets import Presets, Reader, stem
+from primus_core.config.presets import Kind, Presets, Reader, stem
 from primus_core.config.schema import Schema, for_backend
 from primus_core.config.source import read
 from primus_core.config.tree import Leaf, Path, Tree, merge_all, nest
@@ -73,8 +73,8 @@ class _Resolution:
         self.file, self.stage, self.words, self.plugins = file, stage, overrides, plugins
         self.forced, self.environ = backend, environ
         self.problems: list[Problem] = []
-        self.layers: dict[str, Layer] = {}
         self.reader = Reader(self.problems, environ)
+        self.layers = self.reader.layers
         self.config: str | None = None
 
     def run(self) -> Experiment:
@@ -250,33 +250,24 @@ class _Resolution:
         """Module defaults and model preset, each with its renamed keys."""
         nothing = Tree(module.tree.origin)
         config, model = early.get("config"), early.get("model")
-        defaults = nothing
         if config is None:
             for name in layout.DEFAULTS[module.stage]:
                 if presets.find("modules", name):
                     place = _place(module.tree)
                     config = Leaf(name, place, place)
                     break
-        if config is not None and config.value is not None:
-            defaults = self._layer("module defaults", schema, lambda: self._preset(config, "modules", presets))
-        resolved = config is not None and config.value is None
-        chosen = nothing
-        if model is not None and model.value is not None and not resolved:
-            chosen = self._layer("model preset", schema, lambda: self._preset(model, "models", presets))
-        self.config = str(config.value) if config is not None and config.value is not None else None
-        return defaults, chosen
+        if config is not None and config.value is None:
+            return nothing, nothing
+        self.config = str(config.value) if config is not None else None
+        return self._preset(config, "modules", presets, schema), self._preset(model, "models", presets, schema)
 
-    def _preset(self, leaf: Leaf, kind: Any, presets: Presets) -> Tree:
-        if not isinstance(leaf.value, str):
-            return Tree(leaf.origin)
-        return self.reader.named(leaf, kind, presets, File(leaf.origin.source) if leaf.origin.line else self.file)
-
-    def _layer(self, layer: Layer, schema: Schema, get: Callable[[], Tree]) -> Tree:
+    def _preset(self, leaf: Leaf | None, kind: Kind, presets: Presets, schema: Schema) -> Tree:
+        if leaf is None or not isinstance(leaf.value, str):
+            return Tree(Origin(str(self.file)))
+        beside = File(leaf.origin.source) if leaf.origin.line else self.file
         found: list[Problem] = []
-        tree = schema.rename(get(), found)
+        tree = schema.rename(self.reader.named(leaf, kind, presets, beside), found)
         self.problems += (problem for problem in found if problem.severity == "error")
-        for _, leaf in tree.leaves():
-            self.layers.setdefault(leaf.origin.source, layer)
         return tree
 
     def _derive(self, experiment: Experiment, below: Tree) -> Tree | None:
