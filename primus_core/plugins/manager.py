@@ -25,6 +25,7 @@ import pluggy
 from primus_core.errors import EnvironmentFault, PrimusError, Problem, UserError
 from primus_core.plugins import builtin, hookspecs, records
 from primus_core.plugins.info import Contribution, PluginInfo, describe, place_of
+from primus_core.plugins.known import DISTRIBUTIONS
 from primus_core.plugins.trace import brief
 
 PROJECT = "primus"
@@ -222,7 +223,14 @@ class PluginManager:
                 )
 
     def backend(self, name: str) -> records.Backend:
-        """The backend of this name; raises as ``select`` does."""
+        """The backend of this name.
+
+        Raises as ``select`` does, and an ``EnvironmentFault`` with what to install for a known one that is not there.
+        """
+        there = {each.record.name for each in self.contributions("primus_backends")}
+        if name in DISTRIBUTIONS and name not in there:
+            self.refuse_unusable("backend", name)
+            raise EnvironmentFault(f"backend {name!r} is not installed: pip install {DISTRIBUTIONS[name]}")
         backend: records.Backend = self.select("primus_backends", name).record
         return backend
 

@@ -1,0 +1,70 @@
+"""What commands about presets and examples share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from primus_core.config.presets import Presets
+from primus_core.config.source import scalar
+from primus_core.errors import UserError
+from primus_core.plugins.manager import PluginManager
+from primus_core.plugins.records import Backend
+
+
+def backends(plugins: PluginManager, name: str | None) -> list[Backend]:
+    """The backend of this name, or all of them."""
+    if name is not None:
+        return [plugins.backend(name)]
+    return [entry.record for entry in plugins.named("primus_backends").values()]
+
+
+def summary(file: Path) -> str:
+    """The comment that a file starts with, up to its first empty or other line."""
+    words = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#") or not line.strip("# "):
+            break
+        words.append(line.strip("# "))
+    return " ".join(words)
+
+
+def is_base(presets: Presets, name: str) -> bool:
+    """Whether a model preset is there for others to be built on: ``..._base``, or its comment says ``Base:``."""
+    return name.endswith("_base") or any(
+        summary(file.path).startswith("Base:") for file in presets.find("models", name)
+    )
+
+
+def to_yaml(values: Mapping[str, Any]) -> str:
+    """YAML that reads back as the same values under our rules, keys in their order."""
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return text
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet; raises ``UserError`` where there is one or none can be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"{path} exists already and is not overwritten") from None
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if isinstance(scalar(text), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else style)
+
+
+_Dumper.add_representer(str, _text)
