@@ -137,7 +137,11 @@ def _carry_out(state: State, order: Order, options: Mapping[str, Any]) -> int:
     sinks.check(experiment.metrics, plugins, _say)
     for note in dict.fromkeys(notes):
         _say(note)
+    if order.data_path is not None:
+        _say("--data_path: data sets are cached there (HF_HOME); the engine's own key is set by data_path=VALUE")
     if state.dry_run:
+        if order.export_config is not None:
+            _say(f"--export_config: {order.export_config} is not written in a dry run")
         click.echo(render(plan, preparation.secrets(plan)), nl=False)
         return ExitCode.DONE
     _require(request.backend, platform.name)
@@ -169,10 +173,10 @@ def _run(preparation: Preparation) -> int:
         secrets=secrets,
     )
     (attempt / "plan.sh").write_text(render(plan, secrets), encoding="utf-8")
-    backend = request.backend
     for line in header(
         experiment,
-        engine=f"{backend.engine} {version_of(backend.engine)}".rstrip(),
+        backend=request.backend,
+        version=version_of(request.backend.engine),
         ranks=plan.ranks,
         platform=preparation.platform,
         devices=preparation.devices,

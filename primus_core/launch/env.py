@@ -23,9 +23,9 @@ ATTEMPT = "PRIMUS_ATTEMPT"
 SHELL = "your shell"
 
 
-def variable(name: str, value: str, origin: str) -> EnvVar:
-    """A variable, known as a secret by its name."""
-    return EnvVar(name=name, value=value, origin=origin, secret=is_secret_variable(name))
+def variable(name: str, value: str, origin: str, secret: bool = False) -> EnvVar:
+    """A variable; it is a secret if its name says so, whatever ``secret`` is."""
+    return EnvVar(name=name, value=value, origin=origin, secret=secret or is_secret_variable(name))
 
 
 def resolve(request: LaunchRequest, defaults: Iterable[EnvVar]) -> tuple[EnvVar, ...]:
@@ -56,7 +56,8 @@ def _of_experiment(request: LaunchRequest) -> Iterable[EnvVar]:
             else:
                 yield variable(name, request.environ[name], f"{SHELL}, named at {node.key}")
         else:
-            yield variable(name, text(node.value), str(node.origin))
+            hidden = f"env.{name}" in request.experiment.secrets
+            yield variable(name, text(node.value), str(node.origin), hidden)
     if problems:
         raise ConfigError(problems)
 

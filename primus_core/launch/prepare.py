@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from primus_core.launch.plan import LaunchRequest, Plan
 from primus_core.plugins.records import EnvVar
 from primus_core.run import folder, job
+from primus_core.secrets import secret_values
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
@@ -55,16 +55,17 @@ class Preparation:
         plan: Plan = launcher.load(launcher.record.plan)(request)
         task, secrets = job.Job.of(self.experiment, self.primusfile)
         files = folder.files(request.attempt, self.experiment, task)
-        hidden = EnvVar(name=job.SECRETS, value=json.dumps(secrets), origin="secrets of the experiment", secret=True)
-        return replace(plan, files=(*files, *plan.files), env=(*plan.env, hidden) if secrets else plan.env)
+        hidden = (
+            EnvVar(name=name, value=value, origin="a secret of the configuration", secret=True)
+            for name, value in secrets.items()
+        )
+        return replace(plan, files=(*files, *plan.files), env=(*plan.env, *hidden))
 
     def secrets(self, plan: Plan) -> set[str]:
         """Every secret that is known here, for scrubbing."""
-        from primus_core.secrets import secret_values
-
-        _, hidden = job.Job.of(self.experiment, self.primusfile)
-        return {
-            *secret_values(self.environ),
-            *(var.value for var in plan.env if var.secret),
-            *map(str, hidden.values()),
+        of_launch = {
+            str(leaf.value)
+            for path, leaf in self.experiment.launch.leaves()
+            if ".".join(("launch", *path)) in self.experiment.secrets
         }
+        return {*secret_values(self.environ), *(var.value for var in plan.env if var.secret), *of_launch}

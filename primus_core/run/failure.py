@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import sysconfig
 import time
 import traceback
@@ -28,7 +29,7 @@ def write(
     owned: Callable[[str], bool] = lambda file: False,
     secrets: Collection[str] = (),
 ) -> int:
-    """Record ``error`` for primus and, where torchrun asks for it, in torchrun's form; returns the exit code.
+    """Record ``error`` for primus, for torchrun in its own form, and in the log; returns the exit code.
 
     ``owned`` tells whether a source file belongs to a plugin: the innermost frame in one, or in the user's own files,
     is where the reader should look first.
@@ -55,6 +56,7 @@ def write(
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         extra = {"py_callstack": text, "timestamp": str(int(now))}
         _replace(Path(file), {"message": {"message": message, "extraInfo": extra}})
+    sys.stderr.write(text)
     return int(code)
 
 

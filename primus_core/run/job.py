@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_core.errors import EnvironmentFault
-from primus_core.secrets import MASK, is_secret_key
+from primus_core.secrets import MASK
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
     from primus_core.plugins.records import Stage
 
-SECRETS = "PRIMUS_SECRETS"
 FILE = "worker.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The experiment as a worker needs it. Secrets travel by the environment, never in the file."""
+    """The experiment as a worker needs it.
+
+    Secrets travel by the environment, never in the file: ``secrets`` maps the path of each, ``config/api_key``, to
+    the variable that holds it.
+    """
 
     name: str
     stage: Stage
@@ -32,19 +36,25 @@ class Job:
     metrics: dict[str, Any]
     folder: str
     primusfile: str | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, experiment: Experiment, primusfile: Path | None = None) -> tuple[Job, dict[str, Any]]:
-        """The job with its secrets masked, and these by path: ``{"config/api_key": "..."}``."""
+    def of(cls, experiment: Experiment, primusfile: Path | None = None) -> tuple[Job, dict[str, str]]:
+        """The job with its secrets masked, and these by the name of their variable."""
+        from primus_core.config.render import secret_variable
+
         sections = {"config": experiment.config, "metrics": experiment.metrics}
         plain = {name: tree.plain() for name, tree in sections.items()}
-        secrets: dict[str, Any] = {}
+        variables: dict[str, str] = {}
+        values: dict[str, str] = {}
         for section, tree in sections.items():
             for path, leaf in tree.leaves():
-                dotted = ".".join(path if section == "config" else (section, *path))
-                if leaf.value is not None and (dotted in experiment.secrets or is_secret_key(path[-1])):
-                    secrets["/".join((section, *path))] = leaf.value
-                    _set(plain, (section, *path), MASK)
+                name = ".".join(path if section == "config" else (section, *path))
+                if name in experiment.secrets:
+                    variable = secret_variable(name)
+                    variables["/".join((section, *path))] = variable
+                    values[variable] = leaf.value if isinstance(leaf.value, str) else json.dumps(leaf.value)
+                    _set(plain, (section, *path), MASK if isinstance(leaf.value, str) else [MASK])
         return cls(
             name=experiment.exp_name,
             stage=experiment.stage,
@@ -54,11 +64,16 @@ class Job:
             metrics=plain["metrics"],
             folder=str(experiment.folder.absolute()),
             primusfile=str(primusfile.absolute()) if primusfile else None,
-        ), secrets
+            secrets=variables,
+        ), values
 
     def text(self) -> str:
         """What stands in the file."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    def secret_values(self) -> set[str]:
+        """The secrets that the environment holds for this job."""
+        return {os.environ[variable] for variable in self.secrets.values() if variable in os.environ}
 
 
 def read(attempt: Path) -> Job:
@@ -67,28 +82,15 @@ def read(attempt: Path) -> Job:
     Raises ``EnvironmentFault`` when one is not there.
     """
     data = json.loads((attempt / FILE).read_text(encoding="utf-8"))
-    for path, value in secrets().items():
-        _set(data, tuple(path.split("/")), value)
-    if masked := [path for path in _masked(data) if path not in secrets()]:
-        raise EnvironmentFault(f"{attempt / FILE}: {', '.join(masked)} is masked, and {SECRETS} does not hold it")
+    if missing := sorted({variable for variable in data["secrets"].values() if variable not in os.environ}):
+        raise EnvironmentFault(f"the values of masked keys are missing: set {', '.join(missing)}")
+    for path, variable in data["secrets"].items():
+        *parents, last = path.split("/")
+        node = reduce(getitem, parents, data)
+        text = os.environ[variable]
+        node[last] = text if node[last] == MASK else json.loads(text)
     return Job(**data)
 
 
-def secrets() -> dict[str, Any]:
-    """The configuration's secrets that the environment carries."""
-    found: dict[str, Any] = json.loads(os.environ.get(SECRETS, "{}"))
-    return found
-
-
 def _set(node: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for name in path[:-1]:
-        node = node[name]
-    node[path[-1]] = value
-
-
-def _masked(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _masked(value, f"{prefix}{name}/")
-        elif value == MASK:
-            yield prefix + name
+    reduce(getitem, path[:-1], node)[path[-1]] = value

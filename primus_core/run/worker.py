@@ -8,7 +8,7 @@ import faulthandler
 import os
 import signal
 import sys
-import traceback
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TextIO
 
@@ -46,7 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
         run.start(sinks.open_all(run, plugins, console))
         train(run)
     except BaseException as error:  # whatever it is, it must be on disk before this process ends
-        code = _record(error, attempt, heartbeat, plugins)
+        infos = plugins.infos[1:]
+        secrets = task.secret_values()
+        code = _record(error, attempt, heartbeat, lambda file: any(info.owns(file) for info in infos), secrets)
         if run is not None:
             run.finish(error)
         return code
@@ -84,20 +86,23 @@ def train(run: ActiveRun) -> None:
             raise
 
 
-def _record(error: BaseException, attempt: Path, heartbeat: Heartbeat, plugins: PluginManager | None = None) -> int:
-    infos = plugins.infos[1:] if plugins is not None else ()
+def _record(
+    error: BaseException,
+    attempt: Path,
+    heartbeat: Heartbeat,
+    owned: Callable[[str], bool] = lambda file: False,
+    secrets: Collection[str] = (),
+) -> int:
     sys.stdout.flush()
-    code = failure.write(
+    return failure.write(
         attempt / "errors",
         error,
         rank=heartbeat.rank,
         phase=heartbeat.phase,
         step=heartbeat.step,
-        owned=lambda file: any(info.owns(file) for info in infos),
-        secrets={*secret_values(os.environ), *map(str, job.secrets().values())},
+        owned=owned,
+        secrets={*secret_values(os.environ), *secrets},
     )
-    traceback.print_exception(error)
-    return code
 
 
 def place_of_this_process() -> Place:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
-    from primus_core.plugins.records import Device
+    from primus_core.plugins.records import Backend, Device
     from primus_core.run.context import Run
     from primus_core.run.sinks import Sink
 
@@ -91,21 +91,28 @@ class Progress:
 
 
 def header(
-    experiment: Experiment, *, engine: str, ranks: int | None, platform: str, devices: tuple[Device, ...], attempt: Path
+    experiment: Experiment,
+    *,
+    backend: Backend,
+    version: str,
+    ranks: int | None,
+    platform: str,
+    devices: tuple[Device, ...],
+    attempt: Path,
 ) -> Iterable[str]:
-    """The first lines: what runs, where, and from which files."""
+    """The first lines: what runs, where, and from which files. ``version`` is the engine's."""
+    engine = f"{backend.engine} {version}".rstrip()
     model = f", model {experiment.model}" if experiment.model else ""
-    yield f"{experiment.exp_name}: {experiment.stage} with {experiment.backend} ({engine}){model}"
+    yield f"{experiment.exp_name}: {experiment.stage} with {backend.name} ({engine}){model}"
     names = ", ".join(dict.fromkeys(device.name for device in devices))
     yield f"{ranks or '?'} rank{'s' * (ranks != 1)} on {platform}{f' ({names})' if names else ''}"
-    yield f"read {', '.join(map(_short, experiment.files))}"
-    yield f"run folder: {_short(attempt)}"
+    yield f"read {', '.join(_short(file, Path.cwd(), backend.presets) for file in experiment.files)}"
+    yield f"run folder: {_short(attempt, Path.cwd())}"
 
 
-def _short(path: Path) -> str:
-    """Relative to the working folder where it lies below it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+def _short(path: Path, *folders: Path) -> str:
+    """Relative to the first of the folders that it lies below."""
+    return next((str(path.relative_to(folder)) for folder in folders if path.is_relative_to(folder)), str(path))
 
 
 def lines(event: Mapping[str, Any], progress: Progress) -> Iterable[str]:
