@@ -15,7 +15,6 @@ import pytest
 
 from primus_core.plugins.manager import PluginManager
 
-
 OTHERS = [entry.dist.name for entry in importlib.metadata.entry_points(group="primus") if entry.dist]
 
 
