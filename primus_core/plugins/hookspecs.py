@@ -47,7 +47,8 @@ def primus_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
 
         @hookimpl
         def primus_backends():
-            yield Backend(name="nano", engine="nano-gpt", engine_versions=">=1,<2", trainer="primus_nano.train:train", ...)
+            yield Backend(name="nano", summary="nano-gpt", engine="nano-gpt", engine_versions=">=1,<2",
+                          trainer="primus_nano.train:train", schemas=HERE / "schemas", presets=HERE / "presets")
     """
 
 
@@ -62,7 +63,7 @@ def primus_launchers() -> Iterable[Launcher]:  # type: ignore[empty-body]
 
         @hookimpl
         def primus_launchers():
-            yield Launcher(name="k8s", summary="Kubernetes JobSet", plan="primus_k8s:plan", options="primus_k8s:OPTIONS")
+            yield Launcher(name="k8s", summary="Kubernetes", plan="primus_k8s:plan", options="primus_k8s:OPTIONS")
     """
 
 
@@ -122,7 +123,7 @@ def primus_models() -> Iterable[Model]:  # type: ignore[empty-body]
 
         @hookimpl
         def primus_models():
-            yield Model(backend="torchtitan", name="llama3.2_1B", preset=HERE / "llama3.2_1B.yaml", builder="my_models:build")
+            yield Model(backend="megatron", name="zebra_1B", preset=HERE / "zebra_1B.yaml", builder="zebra:build")
     """
 
 
@@ -224,7 +225,8 @@ def primus_patches() -> Iterable[Patch]:  # type: ignore[empty-body]
         @hookimpl
         def primus_patches():
             yield Patch(name="nano.loss-in-float32", reason="bf16 cross entropy loses digits", backend="nano",
-                        target="nano.loss:cross_entropy", replacement="primus_nano.patches:float32", engine_versions=">=1,<2")
+                        target="nano.loss:cross_entropy", replacement="primus_nano.patches:float32",
+                        engine_versions=">=1,<2")
     """
 
 

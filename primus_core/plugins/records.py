@@ -147,7 +147,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A named source of text for ``primus data prepare``; ``read`` refers to ``def read(**options) -> Iterator[str]``."""
+    """A named source of text for ``primus data prepare``.
+
+    ``read`` refers to ``def read(**options) -> Iterator[str]``.
+    """
 
     name: str
     summary: str
