@@ -144,8 +144,8 @@ def _slices(number: int, source: Source, split: Split, goal: int) -> Iterator[Sl
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-class _Problems:
-    """The bad records of a slice; lines are counted from the slice's start until somebody has to read them."""
+class BadRecords:
+    """The bad records of a slice, kept until there are enough to tell; lines count from the slice's start."""
 
     def __init__(self, source: Source, piece: Slice) -> None:
         self.source = source
@@ -153,11 +153,13 @@ class _Problems:
         self.found: list[tuple[int, int, str]] = []
 
     def add(self, line: int, column: int, message: str) -> None:
+        """Note one; raises ``UserError`` with all that were found when there are many."""
         self.found.append((line, column, message))
         if len(self.found) >= MAX_PROBLEMS:
             self.check()
 
     def check(self) -> None:
+        """Raise ``UserError`` if there is any."""
         if not self.found:
             return
         before = 0
@@ -198,8 +200,8 @@ def _lines(source: Source, piece: Slice) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{source.name}: cannot be decompressed: {error}") from error
 
 
-def _json_lines(source: Source, piece: Slice) -> Iterator[str]:
-    problems, key = _Problems(source, piece), source.key
+def json_objects(source: Source, piece: Slice, problems: BadRecords) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of JSON lines with the numbers of their lines in the slice; what is none goes to ``problems``."""
     for number, line in _lines(source, piece):
         if not line.strip():
             continue
@@ -207,17 +209,28 @@ def _json_lines(source: Source, piece: Slice) -> Iterator[str]:
             record = json.loads(line.rstrip().decode())
         except UnicodeDecodeError as error:
             problems.add(number, error.start + 1, "not UTF-8")
-            continue
         except json.JSONDecodeError as error:
             problems.add(number, error.colno, f"not JSON: {error.msg}")
-            continue
-        if not isinstance(record, dict):
-            problems.add(number, 1, "not a JSON object; expected one object with a text per line")
-        elif key not in record:
+        else:
+            if isinstance(record, dict):
+                yield number, record
+            else:
+                problems.add(number, 1, "not a JSON object; expected one object per line")
+
+
+def whole(source: Source) -> Slice:
+    """All of a file of text or JSON lines."""
+    return Slice(0, 0, source.size, source.size)
+
+
+def _json_lines(source: Source, piece: Slice) -> Iterator[str]:
+    problems, key = BadRecords(source, piece), source.key
+    for number, record in json_objects(source, piece, problems):
+        if key not in record:
             problems.add(number, 1, f"no key {key!r}{_which(record)}")
         elif not isinstance(text := record[key], str):
             problems.add(number, 1, f"{key!r} is not a text but {json.dumps(text)[:40]}")
-        elif not text.isascii() and not _is_unicode(text):
+        elif not is_unicode(text):
             problems.add(number, 1, f"{key!r} contains half of a surrogate pair, which is no text")
         else:
             yield text
@@ -225,7 +238,7 @@ def _json_lines(source: Source, piece: Slice) -> Iterator[str]:
 
 
 def _text(source: Source, piece: Slice, split: Split) -> Iterator[str]:
-    problems = _Problems(source, piece)
+    problems = BadRecords(source, piece)
     lines: list[bytes] = []
     first = 1
 
@@ -266,7 +279,7 @@ def _open_parquet(source: Source) -> Any:
 
 
 def _parquet(source: Source, piece: Slice) -> Iterator[str]:
-    problems, key = _Problems(source, piece), source.key
+    problems, key = BadRecords(source, piece), source.key
     with _open_parquet(source) as file:
         if key not in file.schema_arrow.names:
             raise UserError(f"{source.name}: no column {key!r}{_which(file.schema_arrow.names)}")
@@ -303,7 +316,8 @@ def _nothing(path: Path) -> str:
     return "no file matches" if glob.has_magic(str(path)) else "no such file, folder or dataset"
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, as JSON can write it."""
     try:
         text.encode()
     except UnicodeEncodeError:

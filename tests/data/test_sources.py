@@ -91,7 +91,7 @@ def test_bad_lines_have_a_place_also_behind_a_cut(tmp_path: Path, monkeypatch: p
         documents(path)
     assert str(caught.value).replace(str(path), "a.jsonl").splitlines() == [
         "a.jsonl:101:13: not JSON: Expecting ',' delimiter",
-        "a.jsonl:102:1: not a JSON object; expected one object with a text per line",
+        "a.jsonl:102:1: not a JSON object; expected one object per line",
         "a.jsonl:103:1: no key 'text'; there are 'body': choose one with --key",
         "a.jsonl:104:1: 'text' is not a text but 3",
         "a.jsonl:105:1: not UTF-8",
