@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_core.errors import UserError
+from primus_megatron.checkpoints import latest
 
 if TYPE_CHECKING:
     from primus_core.run.context import Run
@@ -101,10 +102,18 @@ _KINDS = ("HuggingFaceTokenizer", "NullTokenizer", "TikTokenizer", "SentencePiec
 
 
 def checkpoints(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Where to save and what to load: a relative ``save`` lies in the run's folder."""
+    """Where to save and what to load.
+
+    A relative ``save`` lies in the folder of the experiment, without one nothing is saved. A relative ``load`` is
+    looked for from here first, then there. With ``auto_continue_train`` what was saved last goes before ``load``.
+    """
     paths: dict[str, Any] = {}
-    if "save" in values:
-        paths["save"] = str(folder / values["save"])
+    if save := values.get("save"):
+        paths["save"] = str(folder / save)
+    if load := values.get("load"):
+        paths["load"] = str(load if Path(load).exists() else folder / load)
+    if save and values.get("auto_continue_train", True) and latest(paths["save"]) is not None:
+        paths |= {"load": paths["save"], "finetune": False, "no_load_optim": None, "no_load_rng": None}
     return paths
 
 

@@ -24,7 +24,7 @@ _SPIKE = 10  # a loss this many times the largest so far makes the engine comput
 
 def model_config(args: argparse.Namespace, run: Run) -> Any:
     """Megatron's description of the model; plugins see each chunk of it before it is wrapped for training."""
-    config = hybrid_config_from_args(args) if is_hybrid_model(args) else gpt_config_from_args(args)
+    config = _hybrid_config(args) if is_hybrid_model(args) else gpt_config_from_args(args)
 
     def built(chunks: list[Any]) -> list[Any]:
         for chunk in chunks:
@@ -35,9 +35,20 @@ def model_config(args: argparse.Namespace, run: Run) -> Any:
     return config
 
 
-def forward_step(iterator: Iterator[Any] | None, model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
+def _hybrid_config(args: argparse.Namespace) -> Any:
+    config = hybrid_config_from_args(args)
+    if args.transformer_impl == "local":
+        from primus_megatron.hybrid import local_stack_spec
+
+        config.hybrid_stack_spec = local_stack_spec()
+    return config
+
+
+def forward_step(run: Run, iterator: Iterator[Any] | None, model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
     """One micro batch forward: the losses of its tokens, [micro batch, tokens], and what makes one loss of them."""
+    run.enter("data")
     values = batch(iterator, get_attr_wrapped_model(model, "vp_stage"))
+    run.enter("forward")
     output = model(
         values["tokens"],
         values["position_ids"],

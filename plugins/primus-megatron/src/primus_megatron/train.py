@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from megatron.core.enums import ModelType
@@ -24,4 +25,4 @@ def train(run: Run) -> None:
     set_global_variables(args)
     run.apply_patches("train")
     config = pretrain_cfg_container_from_args(args, model_config(args, run))
-    megatron_pretrain(config, datasets, ModelType.encoder_or_decoder, forward_step)
+    megatron_pretrain(config, datasets, ModelType.encoder_or_decoder, partial(forward_step, run))

@@ -264,10 +264,6 @@ def with_cuda_type_names(original: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
-def rng_state(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: torch.get_rng_state()
-
-
 def fork_quietly(original: Callable[..., Any]) -> Callable[..., Any]:
     """Without the warning that the CPU's generator changed: it is the one that is forked."""
     logging.getLogger(original.__module__).addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())

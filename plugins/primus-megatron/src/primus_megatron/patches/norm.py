@@ -48,6 +48,12 @@ class LayerNorm(_Norm):
         return F.layer_norm(x, self.weight.shape, self.gamma, self.bias, self.eps)
 
 
+def torch_norm(original: Any) -> type:
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    return WrappedTorchNorm
+
+
 def norm_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
     """``WrappedTorchNorm.__new__``, which every local layer specification ends in."""
     kinds = {"RMSNorm": RMSNorm, "LayerNorm": LayerNorm}

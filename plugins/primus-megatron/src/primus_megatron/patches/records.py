@@ -51,50 +51,86 @@ _TORCH_ON_CPU: dict[str, Sequence[str]] = {
     "not_compiled": ("compile",),
 }
 
-_ENGINE_ON_CPU: dict[str, tuple[Ref, str]] = {
-    "initialize_without_cuda": (
+_ENGINE_ON_CPU: tuple[tuple[str, str, Ref, tuple[Ref, ...], str], ...] = (
+    (
+        "initialize",
+        "initialize_without_cuda",
         "megatron.training.training:initialize_megatron",
-        "the engine starts on a GPU only, unless told otherwise by an argument that pretrain() does not hand on",
+        (),
+        "the engine starts without a GPU only by an argument that its pretrain() does not hand on",
     ),
-    "nothing": ("megatron.training.training:set_jit_fusion_options", "warms up kernels that are not compiled here"),
-    "rng_state": (
+    (
+        "warm-up",
+        "nothing",
+        "megatron.training.training:set_jit_fusion_options",
+        (),
+        "warms up kernels that are not compiled here",
+    ),
+    (
+        "get-rng-state",
+        "get_rng_state",
         "megatron.core.tensor_parallel.random:_get_cuda_rng_state",
-        "reads the state of CUDA's generators past torch.cuda",
+        (),
+        "reads the state of CUDA's generator past torch.cuda",
     ),
-    "set_rng_state": (
+    (
+        "set-rng-state",
+        "set_rng_state",
         "megatron.core.tensor_parallel.random:_set_cuda_rng_state",
-        "sets the state of CUDA's generators past torch.cuda",
+        (),
+        "sets the state of CUDA's generator past torch.cuda",
     ),
-    "fork_quietly": (
+    (
+        "fork-rng",
+        "fork_quietly",
         "megatron.core.tensor_parallel.random:CudaRNGStatesTracker.fork",
+        (),
         "warns at each use that the CPU's generator changed, which is the one that it forks",
     ),
-    "no_options": ("megatron.core.parallel_state:get_nccl_options", "gloo groups take no NCCL options"),
-    "with_cuda_type_names": (
+    ("groups", "nothing", "megatron.core.parallel_state:get_nccl_options", (), "gloo takes no options of NCCL"),
+    (
+        "optimizer",
+        "with_cuda_type_names",
         "megatron.training.training:get_megatron_optimizer",
+        (),
         "sorts parameters by the type names of CUDA tensors",
     ),
-    "cuda_gradients": (
+    (
+        "clip-gradients",
+        "with_cuda_type_names",
         "megatron.core.optimizer.clip_grads:clip_grad_by_total_norm_fp32",
+        (
+            "megatron.core.optimizer.optimizer:clip_grad_by_total_norm_fp32",
+            "megatron.core.models.mimo.optimizer:clip_grad_by_total_norm_fp32",
+        ),
         "asserts the type name of CUDA tensors",
     ),
-    "to_cpu": (
+    (
+        "expert-sizes",
+        "to_cpu",
         "megatron.core.transformer.moe.moe_utils:maybe_move_tensor_to_cpu",
+        ("megatron.core.transformer.moe.token_dispatcher:maybe_move_tensor_to_cpu",),
         "makes the sizes of an all-to-all plain numbers only if they were on a GPU",
     ),
-    "scale_then_sum": (
+    (
+        "fsdp-reduce",
+        "scale_then_sum",
         "megatron.core.distributed.fsdp.src.megatron_fsdp.param_and_grad_buffer:gradient_reduce_preprocessing",
+        (),
         "gloo cannot multiply before it sums",
     ),
-}
-_FUNCTION_OF = {"no_options": "nothing", "cuda_gradients": "with_cuda_type_names"}
-_ALIASES: dict[str, tuple[Ref, ...]] = {
-    "cuda_gradients": (
-        "megatron.core.optimizer.optimizer:clip_grad_by_total_norm_fp32",
-        "megatron.core.models.mimo.optimizer:clip_grad_by_total_norm_fp32",
-    ),
-    "to_cpu": ("megatron.core.transformer.moe.token_dispatcher:maybe_move_tensor_to_cpu",),
-}
+)
+
+_REPORTING: tuple[tuple[str, str], ...] = (
+    ("train", "train"),
+    ("train_step", "train_step"),
+    ("training_log", "training_log"),
+    ("evaluate_and_print_results", "evaluate_and_print_results"),
+    ("evaluate", "evaluate"),
+    ("save_checkpoint", "save_checkpoint"),
+    ("maybe_finalize_async_save", "finalize_async_save"),
+    ("load_checkpoint", "load_checkpoint"),
+)
 
 
 def _patch(
@@ -139,16 +175,8 @@ def _cpu() -> Iterator[Patch]:
                 phase="import",
                 set="megatron.cpu.torch",
             )
-    for name, (target, reason) in _ENGINE_ON_CPU.items():
-        yield _patch(
-            f"cpu.{name}",
-            reason,
-            target,
-            f"cpu:{_FUNCTION_OF.get(name, name)}",
-            _CPU,
-            set="megatron.cpu",
-            aliases=_ALIASES.get(name, ()),
-        )
+    for name, function, target, aliases, reason in _ENGINE_ON_CPU:
+        yield _patch(f"cpu.{name}", reason, target, f"cpu:{function}", _CPU, set="megatron.cpu", aliases=aliases)
 
 
 def _without_transformer_engine() -> Iterator[Patch]:
@@ -179,6 +207,37 @@ def _without_transformer_engine() -> Iterator[Patch]:
         yield _patch(name, reason, target, f"optimizer:{replacement}", _NO_FUSED_ADAM, set="megatron.fused-adam")
 
 
+def _without_mamba_ssm() -> Iterator[Patch]:
+    reason = "the engine's Mamba layers need kernels of mamba-ssm; the same in PyTorch takes their place"
+    for name, replacement in (
+        ("HAVE_MAMBA_SSM", "true"),
+        ("mamba_chunk_scan_combined", "scan"),
+        ("mamba_split_conv1d_scan_combined", "scan_with_convolution"),
+        ("ExtendedRMSNorm", "gated_norm"),
+    ):
+        target = f"megatron.core.ssm.mamba_mixer:{name}"
+        yield _patch(f"mamba.{name}", reason, target, f"mamba:{replacement}", _NO_MAMBA, set="megatron.mamba")
+    yield _patch(
+        "mamba.final-norm",
+        "the stack of hybrid layers ends in a norm of Transformer Engine",
+        "megatron.core.models.hybrid.hybrid_block:TENorm",
+        "norm:torch_norm",
+        _NO_TE,
+    )
+
+
+def _reporting() -> Iterator[Patch]:
+    for name, replacement in _REPORTING:
+        yield _patch(
+            f"report.{name.replace('_', '-')}",
+            "tells primus what the training loop does; computes nothing else",
+            f"megatron.training.training:{name}",
+            f"reporting:{replacement}",
+            phase="train",
+            set="megatron.report",
+        )
+
+
 def primus_megatron_patches() -> Iterator[Patch]:
     """In the order in which they are applied."""
     yield from _cpu()
@@ -189,9 +248,11 @@ def primus_megatron_patches() -> Iterator[Patch]:
         "wheel:compiled_helpers",
     )
     yield from _without_transformer_engine()
+    yield from _without_mamba_ssm()
     yield _patch(
         "load-optimizer-without-gradients",
         "with fp32 parameters the distributed optimizer copies a checkpoint into parameters that require gradients",
         "megatron.core.optimizer.distrib_optimizer:DistributedOptimizer._set_main_param_and_optimizer_states",
         "optimizer:without_gradients",
     )
+    yield from _reporting()
