@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import click
 
 from primus_core.cli.context import State, pass_state
-from primus_core.cli.shipped import backends, summary, to_yaml, write_new
+from primus_core.cli.shipped import backends, summary, target, to_yaml, write_new
 from primus_core.cli.text import columns
 from primus_core.config.presets import File, Reader
 from primus_core.config.tree import Tree
@@ -76,21 +75,19 @@ def show(state: State, name: str, backend: str | None, gpu: str | None) -> None:
 
 @examples.command()
 @click.argument("name")
-@click.argument("dest", type=click.Path(path_type=Path), required=False)
+@click.argument("dest", default=".")
 @_backend
 @_gpu
 @pass_state
-def copy(state: State, name: str, dest: Path | None, backend: str | None, gpu: str | None) -> None:
+def copy(state: State, name: str, dest: str, backend: str | None, gpu: str | None) -> None:
     """Write the example NAME to the file or folder DEST (default: here). Nothing is overwritten.
 
     The copy stands on its own: what the example extends is written into it.
     """
     example = _one(state, name, backend, gpu)
-    target = dest or Path()
-    if target.is_dir() or str(dest).endswith(os.sep):
-        target /= example.file.name
-    write_new(target, _text(example, state))
-    click.echo(target)
+    path = target(dest, example.file.name)
+    write_new(path, _text(example, state))
+    click.echo(path)
 
 
 def _all(state: State, backend: str | None) -> Iterator[Example]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 import click
 
 from primus_core.cli.context import State, pass_state
-from primus_core.cli.shipped import backends, is_base, write_new
+from primus_core.cli.shipped import backends, is_base, target, write_new
 from primus_core.config.layout import DEFAULTS
 from primus_core.config.presets import Presets, stem
 from primus_core.config.render import shown
@@ -21,24 +19,23 @@ from primus_core.plugins.records import Backend, Stage
 
 
 @click.command()
-@click.argument("dest", type=click.Path(path_type=Path), default="experiment.yaml")
+@click.argument("dest", default="experiment.yaml")
 @click.option("--backend", metavar="NAME", help="Default: the one that is installed.")
 @click.option("--model", metavar="NAME", help="A preset (primus models list). Default: a small one for any machine.")
 @click.option("--stage", type=click.Choice(["pretrain", "posttrain"]), default="pretrain", show_default=True)
 @pass_state
-def init(state: State, dest: Path, backend: str | None, model: str | None, stage: Stage) -> None:
+def init(state: State, dest: str, backend: str | None, model: str | None, stage: Stage) -> None:
     """Write a small commented experiment to the file or folder DEST (default: experiment.yaml)."""
-    if dest.is_dir() or str(dest).endswith(os.sep):
-        dest /= "experiment.yaml"
+    path = target(dest, "experiment.yaml")
     chosen = _backend(state, backend)
     if stage not in chosen.stages:
         raise UserError(f"backend {chosen.name!r} cannot {stage}; it can {', '.join(chosen.stages)}")
     presets = Presets.of(chosen, state.plugins)
     if model is not None and not presets.find("models", model):
         raise UserError(presets.missing("models", model))
-    write_new(dest, _text(chosen, presets, stage, model and stem(model), dest.stem))
-    click.echo(dest)
-    click.echo(f"next: primus config check {dest}\n      primus train {stage} --config {dest}", err=True)
+    write_new(path, _text(chosen, presets, stage, model and stem(model), path.stem))
+    click.echo(path)
+    click.echo(f"next: primus config check {path}\n      primus train {stage} --config {path}", err=True)
 
 
 def _backend(state: State, name: str | None) -> Backend:

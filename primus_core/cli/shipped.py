@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,12 @@ def to_yaml(values: Mapping[str, Any]) -> str:
     """YAML that reads back as the same values under our rules, keys in their order."""
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
     return text
+
+
+def target(dest: str, name: str) -> Path:
+    """The file to write: ``dest``, or ``name`` in it if it is a folder or ends like one."""
+    path = Path(dest)
+    return path / name if path.is_dir() or dest.endswith(os.sep) else path
 
 
 def write_new(path: Path, text: str) -> None:
