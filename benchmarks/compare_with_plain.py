@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--nproc", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("overrides", nargs="*", help="key=value for both sides")
+    parser.add_argument("--set", dest="overrides", nargs="*", default=[], help="key=value for both sides")
     options = parser.parse_args()
 
     import torch
@@ -83,7 +83,7 @@ def main() -> None:
     for pair in range(options.pairs):
         with tempfile.TemporaryDirectory() as folder:
             run(
-                [sys.executable, "-m", "primus_core.cli.main", "train", "pretrain", "--config", str(options.experiment)]
+                [sys.executable, "-m", "primus_core", "train", "pretrain", "--config", str(options.experiment)]
                 + ["--nproc-per-node", str(options.nproc), f"workspace={folder}", *options.overrides],
                 env,
             )

@@ -1,0 +1,5 @@
+"""``python -m primus_core`` is ``primus``."""
+
+from primus_core.cli.main import run
+
+run()
