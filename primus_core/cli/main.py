@@ -59,6 +59,8 @@ class Primus(click.Group):
         name, state = args[0], ctx.ensure_object(State)
         entry = self.entry(ctx, name)
         if entry is None:
+            if ctx.resilient_parsing:
+                return None, None, args
             if not name.startswith("-"):
                 state.plugins.refuse_unusable("command", name)
             ctx.fail(f"no such command {name!r}{did_you_mean(name, _entries(ctx))}")
@@ -94,6 +96,8 @@ class LauncherCommand(click.Command):
         end = args.index("--") if "--" in args else len(args)
         ctx.meta[__name__] = tuple(args[end + 1 :])
         super().parse_args(ctx, args[:end])
+        if ctx.resilient_parsing:
+            return []
         if ctx.args:
             ctx.fail(
                 f"unexpected word {ctx.args[0]!r}; the command to run stands behind '--', "

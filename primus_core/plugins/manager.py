@@ -11,14 +11,16 @@ import importlib.metadata
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import pluggy
 
@@ -94,12 +96,10 @@ class PluginManager:
         """
         manager = cls(environ, warn)
         manager._add(_Source(CORE, builtin.__name__, "primus-core", version_of("primus-core"), lambda: builtin))
-        sources = sorted(
-            map(_source, importlib.metadata.entry_points(group=PROJECT)), key=lambda s: (s.distribution, s.name)
-        )
+        sources = sorted(_sources(), key=lambda source: (source.distribution, source.name))
         disabled = manager._disabled(sources, environ)
         for source in sources:
-            if disabled & {source.name, source.distribution}:
+            if disabled & {source.name, _normal(source.distribution)}:
                 manager._infos[_key(source)] = _info(source, "disabled")
             else:
                 manager._add(source)
@@ -269,7 +269,7 @@ class PluginManager:
     def _add_file(self, path: Path) -> None:
         if not path.is_file():
             raise UserError(f"{path}: no such file (--primusfile)")
-        source = _Source("primusfile", path.stem, str(path), "", lambda: _import_file(path), path)
+        source = _Source("primusfile", "primusfile", str(path), "", lambda: _import_file(path), path.absolute())
         quiet, self._warn = self._warn, lambda message: None
         self._add(source)
         self._warn = quiet
@@ -319,11 +319,15 @@ class PluginManager:
         self._break(_key(contribution.plugin), f"{reason} ({contribution.place})", BrokenPlugin(reason))
 
     def _disabled(self, sources: Iterable[_Source], environ: Mapping[str, str]) -> set[str]:
-        wanted = {name.strip() for name in environ.get("PRIMUS_DISABLE_PLUGINS", "").split(",") if name.strip()}
-        known = {name for source in sources for name in (source.name, source.distribution)}
-        for name in sorted(wanted - known):
-            self._warn(f"PRIMUS_DISABLE_PLUGINS: there is no plugin {name!r}{did_you_mean(name, known)}")
-        return wanted & known
+        """Names of plugins and normal names of distributions that ``PRIMUS_DISABLE_PLUGINS`` names."""
+        known = {name for source in sources for name in (_normal(source.distribution), source.name)}
+        disabled = set()
+        for name in filter(None, map(str.strip, environ.get("PRIMUS_DISABLE_PLUGINS", "").split(","))):
+            if name in known or _normal(name) in known:
+                disabled |= {name, _normal(name)}
+            else:
+                self._warn(f"PRIMUS_DISABLE_PLUGINS: there is no plugin {name!r}{did_you_mean(name, known)}")
+        return disabled
 
     # --- calling --------------------------------------------------------------------------------------------------
 
@@ -335,8 +339,10 @@ class PluginManager:
         self, hook_name: str, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]
     ) -> tuple[Any, ...]:
         result = self._call(hook_name, implementation, arguments)
-        if hook_name not in RECORDS or result is None:
-            return () if result is None else (result,)
+        if result is None and arguments:
+            return ()
+        if hook_name not in RECORDS:
+            return (result,)
         if isinstance(result, str) or not isinstance(result, Iterable):
             raise BrokenPlugin(
                 f"returned {type(result).__name__}, not an iterable of {RECORDS[hook_name].__name__}"
@@ -438,15 +444,30 @@ def _group(contributions: Iterable[Contribution[Any]], key: Callable[[Any], str]
     return grouped
 
 
-def _source(entry: importlib.metadata.EntryPoint) -> _Source:
-    distribution = entry.dist
-    return _Source(
-        entry.name,
-        entry.value,
-        distribution.name if distribution else "unknown",
-        distribution.version if distribution else "",
-        entry.load,
-    )
+def _sources() -> Iterator[_Source]:
+    """Entry points of the group, one distribution at a time: a malformed file spoils its own distribution only."""
+    seen: set[str] = set()
+    for distribution in importlib.metadata.distributions():
+        if f"[{PROJECT}]" not in (distribution.read_text("entry_points.txt") or ""):
+            continue
+        name, version = distribution.metadata.get("Name") or "unknown", distribution.metadata.get("Version") or ""
+        if _normal(name) in seen:
+            continue  # shadowed by one earlier on the path
+        seen.add(_normal(name))
+        try:
+            entries = tuple(distribution.entry_points.select(group=PROJECT))
+        except Exception as error:
+            yield _Source(name.removeprefix("primus-"), "", name, version, partial(_malformed, error))
+        else:
+            yield from (_Source(entry.name, entry.value, name, version, entry.load) for entry in entries)
+
+
+def _malformed(error: Exception) -> NoReturn:
+    raise BrokenPlugin(f"its entry_points.txt is malformed: {error}")
+
+
+def _normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _info(source: _Source, status: Any) -> PluginInfo:
@@ -460,7 +481,7 @@ def _key(source: _Source | PluginInfo) -> str:
 
 
 def _file_of(entry: str) -> Path | None:
-    spec = importlib.util.find_spec(entry.partition(":")[0])
+    spec = importlib.util.find_spec(entry.partition(":")[0]) if entry else None
     return Path(spec.origin) if spec and spec.origin else None
 
 

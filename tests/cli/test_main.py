@@ -205,7 +205,12 @@ def test_traced_calls_go_to_stderr(site):
     assert result.stdout == ""
 
 
-def test_completion_knows_commands_and_keeps_quiet_about_broken_plugins(site):
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("primus ec", "echo"), ("primus wrap --si", "--size"), ("primus plugins sh", "show"), ("primus nonsense x", None)],
+)
+def test_completion_keeps_quiet_about_broken_plugins(site, words, completed):
     site.install("primus-bad", "raise ValueError")
-    result = site.primus(_PRIMUS_COMPLETE="bash_complete", COMP_WORDS="primus ec", COMP_CWORD="1")
-    assert (result.stdout, result.stderr) == ("plain,echo\n", "")
+    environ = {"_PRIMUS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    result = site.primus(**environ)
+    assert (result.stdout.strip(), result.stderr) == (f"plain,{completed}" if completed else "", "")

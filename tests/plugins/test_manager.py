@@ -170,7 +170,21 @@ def test_models_are_told_apart_by_backend_and_name(site):
         site.load().models()
 
 
-@pytest.mark.parametrize("name", ["bad", "primus-bad", " bad ,, "])
+def test_malformed_metadata_spoils_its_own_distribution_only(site):
+    site.install("primus-good", GOOD)
+    site.install("primus-bad", GOOD)
+    (site.folder / "primus_bad-1.0.dist-info/entry_points.txt").write_text("[primus]\nwhat is this\n")
+    site.install("elsewhere")
+    (site.folder / "elsewhere-1.0.dist-info/entry_points.txt").write_text("nonsense\n")
+    site.install("primus-nameless", "x = 1")
+    (site.folder / "primus_nameless-1.0.dist-info/METADATA").unlink()
+    plugins = site.load()
+    assert plugins.backend("good")
+    assert "entry_points.txt is malformed" in info(plugins, "bad").error
+    assert info(plugins, "nameless").source == "unknown"
+
+
+@pytest.mark.parametrize("name", ["bad", "primus-bad", "Primus_Bad", " bad ,, "])
 def test_disabled_plugins_are_not_even_imported(site, name):
     site.install("primus-bad", "raise ValueError")
     plugins = site.load({"PRIMUS_DISABLE_PLUGINS": name})
