@@ -11,6 +11,7 @@ from primus_core.config.schema import describe
 from primus_core.config.source import parse_scalar
 from primus_core.config.tree import Leaf, Path, Tree, nest
 from primus_core.errors import Origin, Problem
+from primus_core.secrets import MASK, is_secret_key
 
 _ASSIGNMENT: Final = re.compile(r"(?:--)?(?P<key>[A-Za-z_][\w.\-]*)=(?P<value>.*)", re.DOTALL)
 _OPTION: Final = re.compile(r"--(?P<key>[A-Za-z_][\w.\-]*)")
@@ -72,7 +73,8 @@ def lay_over(
         if blocked:
             end, leaf = blocked
             name, parent = show(".".join(argument.path)), show(".".join(argument.path[:end]))
-            message = f"cannot set '{name}': '{parent}' was set to {describe(leaf.value)} at {leaf.origin}"
+            value = MASK if is_secret_key(parent) else describe(leaf.value)
+            message = f"cannot set '{name}': '{parent}' was set to {value} by {leaf.origin}"
             problems.append(Problem(argument.node.origin, message))
             continue
         tree = tree.merge(nest(argument.path, argument.node))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import yaml
@@ -130,7 +130,7 @@ def _raw(written: Any) -> str:
         return _quoted(written)
     if isinstance(written, Mapping):
         return "{" + ", ".join(f"{_quoted(name)}: {_raw(item)}" for name, item in written.items()) + "}"
-    return "[" + ", ".join(map(_raw, written)) + "]" if isinstance(written, Sequence) else shown(written)
+    return "[" + ", ".join(map(_raw, written)) + "]" if isinstance(written, list) else shown(written)
 
 
 def _quoted(text: str) -> str:
@@ -180,7 +180,7 @@ def _origin_text(experiment: Experiment, leaf: Leaf, secret: bool) -> str:
     if _substituted(leaf) and isinstance(leaf.written, str):
         text += f" from {leaf.written}"
     for old in _history(leaf):
-        value = MASK if secret else shown(old.value)
+        value = MASK if secret else _raw(old.value)
         text += f", over {value} ({_place(old.origin)})"
     return text.replace("\n", " ")
 

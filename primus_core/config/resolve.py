@@ -88,7 +88,7 @@ class _Resolution:
             self._check_top(top)
             raise ConfigError(self._errors())
         early = self._early(module, top)
-        backend = self._backend(early)
+        backend = self._backend(module, early)
         if backend is None:
             self._check_top(top)
             raise ConfigError(self._errors())
@@ -102,12 +102,12 @@ class _Resolution:
         known = [with_known_name(argument, schema.knows) for argument in parameters]
         outside = [argument for argument in known if argument.path[0] in layout.TOP and not schema.knows(argument.path)]
         top = lay_over(top, outside, self.problems)
-        known = [argument for argument in known if argument not in outside]
+        known = self._renamed([argument for argument in known if argument not in outside], schema)
         below = defaults.merge(model)
 
         def build(derived: Tree, problems: list[Problem]) -> tuple[Tree, Tree]:
             config = lay_over(below.merge(derived).merge(own), known, problems)
-            config = schema.coerce(schema.rename(config, problems) if known else config)
+            config = schema.coerce(config)
             roots = (config, top)
             outer = Interpolator(self.environ, roots, problems, layout.EXPERIMENT.is_text).tree(
                 top.without("modules", "platform", "requires")
@@ -154,11 +154,10 @@ class _Resolution:
         self.layers[source] = "user defaults"
         self.reader.files.append(path)
         tree = read(path, source, self.problems) or nothing
-        for name, node in tree.items.items():
-            if name not in layout.USER:
-                message = f"'{name}' cannot be set here; only {', '.join(layout.USER)} can"
-                self._error(node.key or node.origin, message)
-        return tree
+        foreign = [name for name in tree.items if name not in layout.USER]
+        for name in foreign:
+            self._error(_place(tree.items[name]), f"'{name}' cannot be set here; only {', '.join(layout.USER)} can")
+        return tree.without(*foreign)
 
     def _lay_over_top(self, top: Tree, arguments: list[Argument]) -> tuple[Tree, list[Argument]]:
         """The experiment with the arguments that are surely its own laid over it, and the others."""
@@ -166,12 +165,20 @@ class _Resolution:
         own: list[Argument] = []
         others: list[Argument] = []
         for argument in arguments:
-            named = with_known_name(argument, lambda path: path[0] in heads)
+            named = with_known_name(argument, lambda path: path[0] in heads and layout.EXPERIMENT.knows(path))
             if named.path[0] == "modules" and named.path[2:3] == ("overrides",) and len(named.path) > 3:
                 others.append(replace(named, path=named.path[3:]))
             else:
                 (own if named.path[0] in heads else others).append(named)
         return lay_over(top, own, self.problems), others
+
+    def _renamed(self, arguments: list[Argument], schema: Schema) -> list[Argument]:
+        """The arguments with renamed keys under their new names."""
+        together = lay_over(Tree(Origin(str(self.file))), arguments, [])
+        schema.rename(together, self.problems)
+        trees = [(argument, nest(argument.path, argument.node)) for argument in arguments]
+        new = [(argument, tree, schema.rename(tree, [])) for argument, tree in trees]
+        return [argument if renamed is tree else Argument((), renamed) for argument, tree, renamed in new]
 
     def _check_top(self, top: Tree) -> None:
         """Unknown keys and wrong types outside the parameters; notices about keys of old files."""
@@ -216,7 +223,6 @@ class _Resolution:
         name = fitting[0]
         tree = modules[name]
         if not isinstance(tree, Tree):
-            self._error(tree.origin, f"'modules.{name}' takes framework, config, model and overrides")
             return None
         return _Module(name, stage, tree)
 
@@ -230,13 +236,13 @@ class _Resolution:
         tree = Interpolator(self.environ, (top,), self.problems, layout.EXPERIMENT.is_text).tree(wanted, prefix)
         return {name: node for name, node in tree.items.items() if isinstance(node, Leaf)}
 
-    def _backend(self, early: Mapping[str, Leaf]) -> Backend | None:
+    def _backend(self, module: _Module, early: Mapping[str, Leaf]) -> Backend | None:
         framework = early.get("framework")
         if self.forced is not None:
             return self.plugins.backend(self.forced)
         if framework is None or not isinstance(framework.value, str):
             if framework is None and not self._errors():
-                self._error(Origin(str(self.file), 1, 1), "the module names no 'framework' (the backend)")
+                self._error(_place(module.tree), f"'modules.{module.name}' names no 'framework' (the backend)")
             return None
         try:
             return self.plugins.backend(framework.value)

@@ -21,6 +21,7 @@ from primus_core.config.source import scalar
 from primus_core.config.tree import Leaf, Path, Tree, nest
 from primus_core.errors import EnvironmentFault, Problem
 from primus_core.plugins.records import Backend
+from primus_core.secrets import MASK, is_secret_key
 
 _WORDS: Final = {
     "bool": "true or false",
@@ -29,6 +30,14 @@ _WORDS: Final = {
     "str": "text",
     "list": "a list",
     "mapping": "a mapping",
+}
+_PLURAL: Final = {
+    "bool": "true and false",
+    "int": "whole numbers",
+    "float": "numbers",
+    "str": "texts",
+    "list": "lists",
+    "mapping": "mappings",
 }
 _TRUTH: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
@@ -52,9 +61,10 @@ class Key:
     def expected(self) -> str:
         """The types in words."""
         if self.types == ("list",) and self.items:
-            return f"a list of {_WORDS[self.items].removeprefix('a ')}s" if self.items != "str" else "a list of texts"
-        words = [_WORDS[name] for name in self.types] + (["null"] if self.nullable else [])
-        return " or ".join(words)
+            words = [f"a list of {_PLURAL[self.items]}"]
+        else:
+            words = [_WORDS[name] for name in self.types]
+        return " or ".join(words + ["null"] * self.nullable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +172,11 @@ class Schema:
             path = (*prefix, name)
             dotted = ".".join(path)
             key = self.keys.get(dotted)
-            if key is not None:
+            if "." in name and (key is not None or dotted in self.sections):
+                yield Problem(node.key or node.origin, f"unknown key '{show(dotted)}'; write it as {_nested(name)}")
+            elif key is not None:
                 yield from self._check_value(key, node, show(dotted))
-            elif dotted in self.sections and len(path) == dotted.count(".") + 1:
+            elif dotted in self.sections:
                 if isinstance(node, Tree):
                     yield from self.check(node, show, path)
                 else:
@@ -180,6 +192,8 @@ class Schema:
                 yield Problem(node.origin, f"'{name}': expected {key.expected()}, got a mapping")
             return
         value = node.value
+        if isinstance(value, str) and (is_secret_key(key.name) if key.secret is None else key.secret):
+            value = MASK
         if value is None:
             if not key.nullable and key.types:
                 yield Problem(node.origin, f"'{name}': expected {key.expected()}, got null (nothing)")
@@ -332,6 +346,11 @@ def describe(value: Any) -> str:
     if isinstance(value, int | float):
         return f"the number {value}"
     return "a list" if isinstance(value, list) else "a mapping"
+
+
+def _nested(name: str) -> str:
+    *parents, last = name.split(".")
+    return "".join(f"{parent}: {{" for parent in parents) + f"{last}: ..." + "}" * len(parents)
 
 
 def _fits(value: Any, kind: str) -> bool:

@@ -26,7 +26,7 @@ _PLAIN: Final = "plain"
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,999})|0o[0-7]{1,999}|0x[0-9a-fA-F]{1,999}")
-_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*|(?=[eE])))([eE][-+]?[0-9]+)?")
 _SPECIAL: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _TAB: Final = re.compile(r"^( *)\t+(?=[^\s#])", re.MULTILINE)
 
@@ -60,8 +60,8 @@ def scalar(text: str) -> Any:
 def parse_scalar(text: str, origin: Origin, problems: list[Problem]) -> Leaf | Tree:
     """A value from the command line: a plain scalar, ``[a, b]``, ``{a: 1}`` or quoted text, typed as in a file."""
     stripped = text.strip()
+    found: list[Problem] = []
     if stripped[:1] in ("[", "{"):
-        found: list[Problem] = []
         node = parse(stripped, origin.source, found, at=origin)
         if not found:
             return node
@@ -71,8 +71,8 @@ def parse_scalar(text: str, origin: Origin, problems: list[Problem]) -> Leaf | T
         )
         return Leaf(text, origin, origin)
     if stripped[:1] in ("'", '"'):
-        node = parse(stripped, origin.source, [], at=origin)
-        return node if isinstance(node, Leaf) and isinstance(node.value, str) else Leaf(text, origin, origin)
+        node = parse(stripped, origin.source, found, at=origin)
+        return node if isinstance(node, Leaf) and not found else Leaf(text, origin, origin)
     value = scalar(stripped)
     return Leaf(text if isinstance(value, str) else value, origin, origin, written=text)
 
@@ -135,6 +135,9 @@ def parse(text: str, source: str, problems: list[Problem], at: Origin | None = N
         )
         if not any(problem.origin.line == place.line for problem in found):
             about = f" {error.context}" if error.context else ""
+            lines = text.split("\n")
+            if mark and "flow" in about and "${" in lines[min(mark.line, len(lines) - 1)]:
+                about += "; inside [] and {} a ${...} must be in quotes"
             found.append(Problem(place, f"not valid YAML: {error.problem}{about}"))
     except yaml.YAMLError as error:
         found.append(Problem(start, f"not valid YAML: {str(error).splitlines()[0]}"))

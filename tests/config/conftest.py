@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -112,11 +113,11 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str = "") -> Toy:
         (schemas / f"toy-engine-{version}.json").write_text(json.dumps(content))
     own = {"engine": "primus-toy", "version": "0.1", "keys": {"show_curve": {"type": "bool", "default": True}}}
     (schemas / "keys.json").write_text(json.dumps(own))
+    others = ",".join(entry.name for entry in metadata.entry_points(group="primus"))
     plugin = folder / "plugin" / "toy.py"
     plugin.write_text(PLUGIN + dedent(code))
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
     monkeypatch.setattr("primus_core.config.schema._installed", lambda distribution: "2.0")
-    toy = Toy(folder, PluginManager.load(plugin, {}))
+    toy = Toy(folder, PluginManager.load(plugin, {"PRIMUS_DISABLE_PLUGINS": others}))
     toy.write("plugin/presets/modules/pre_trainer.yaml", "lr: 0.1\ntrain_iters: 5\nnum_layers: 1\nsave: null\n")
     toy.write("plugin/presets/models/base.yaml", "num_layers: 2\nhidden_size: 32\n")
     toy.write("plugin/presets/models/small.yaml", "extends: base.yaml\nnum_layers: 4\n")
