@@ -14,7 +14,7 @@ import click
 from primus_core.plugins.manager import PluginManager
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Invocation:
     """One launcher on the command line: its own options, and the words behind its ``--`` as they were typed."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from primus_core.plugins.records import Backend, Device, EnvVar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
     """One launch: the inner command, the launcher's own options and the place it starts from.
 
@@ -33,7 +33,7 @@ class LaunchRequest:
     note: Callable[[str], None] = field(default=lambda message: None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanFile:
     """A file that must be there before the command runs."""
 
@@ -41,7 +41,7 @@ class PlanFile:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Exactly what will be done: files to write, environment to add, one command (argv, never a shell)."""
 

@@ -15,7 +15,7 @@ from primus_core.plugins.records import Ref, load
 type Status = Literal["active", "disabled", "broken"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PluginInfo:
     """A plugin as it was found. ``error`` is one line with file and line; ``traceback`` the whole story, if any."""
 
@@ -45,7 +45,7 @@ class PluginInfo:
         return Path(file).is_relative_to(self.file.parents[below_top - 1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Contribution[R]:
     """A record, who contributed it, and where (``file:line`` of the hook implementation)."""
 

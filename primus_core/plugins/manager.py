@@ -54,7 +54,7 @@ class BrokenPlugin(Exception):
     """What is wrong with a plugin, found by looking at it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Source:
     """A plugin before it is loaded."""
 

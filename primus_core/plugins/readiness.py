@@ -9,7 +9,7 @@ from primus_core.plugins.manager import version_of
 from primus_core.plugins.records import Backend
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Need:
     """A distribution, the version that is installed (empty: none) and the tested range."""
 
@@ -28,7 +28,7 @@ class Need:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Readiness:
     """What a backend needs and what is there. ``reasons`` is empty if it can run here."""
 

@@ -1,7 +1,8 @@
 """The records that plugins contribute through hooks.
 
 They are frozen, cheap to make and import nothing: whatever is heavy is named by a *reference*
-``"package.module:attribute"`` and imported only when, and in the process where, it is used.
+``"package.module:attribute"`` and imported only when, and in the process where, it is used. They have no
+``__slots__``: making such a class takes more than twice as long, and every command imports this module.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def load(ref: Ref) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Backend:
     """What drives one engine.
 
@@ -64,7 +65,7 @@ class Backend:
     """Which rank knows the loss and so writes the metrics: the last one where pipeline stages hold it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Launcher:
     """A way for worker processes to come to be.
 
@@ -78,7 +79,7 @@ class Launcher:
     options: Ref
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """One accelerator (or the CPU) as a platform found it. ``memory`` in bytes, ``peak_flops`` dense, per dtype."""
 
@@ -88,7 +89,7 @@ class Device:
     peak_flops: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Platform:
     """A kind of hardware. ``detect`` refers to ``def detect() -> tuple[Device, ...]``, empty where it is absent.
 
@@ -104,7 +105,7 @@ class Platform:
     """The ``torch.distributed`` backend that suits it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Command:
     """A subcommand of ``primus``; ``command`` refers to a ``click.Command``, imported when it is called."""
 
@@ -115,7 +116,7 @@ class Command:
     """Whether it starts workers, and so may stand behind a launcher's ``--``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricSink:
     """A place that metrics go to.
 
@@ -131,7 +132,7 @@ class MetricSink:
     install: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A model for a backend, which may be somebody else's. ``preset`` is a YAML file.
 
@@ -145,7 +146,7 @@ class Model:
     builder: Ref | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
     """A named source of text for ``primus data prepare``.
 
@@ -157,7 +158,7 @@ class Dataset:
     read: Ref
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PresetPath:
     """One more folder with ``models/`` and ``modules/`` for a backend."""
 
@@ -169,7 +170,7 @@ class PresetPath:
         return f"{self.backend}:{self.path}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EnvVar:
     """An environment variable for the workers, with who set it."""
 
@@ -179,7 +180,7 @@ class EnvVar:
     secret: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Condition:
     """When a patch is wanted. All that is given must hold; otherwise the patch is not needed, required or not.
 
@@ -196,7 +197,7 @@ class Condition:
     engine: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Patch:
     """A named, versioned, checked replacement of something in an engine.
 
