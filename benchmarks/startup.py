@@ -36,4 +36,4 @@ def main(experiment: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(*(sys.argv[1:2] or [None]))
+    main(sys.argv[1] if len(sys.argv) > 1 else None)
