@@ -27,6 +27,8 @@ class Run(Protocol):
     name: str
     stage: Stage
     backend: Backend
+    model: str | None
+    """The name of the model's preset."""
     config: Mapping[str, Any]
     """The module's parameters, plain, as the engine names them."""
     metrics: Mapping[str, Any]
