@@ -9,7 +9,16 @@ MASK = "***"
 
 _VARIABLE = re.compile(r"KEY|TOKEN(?!IZ)|SECRET|PASSWORD", re.IGNORECASE)
 _KEY = re.compile(
-    r"(?:^|_)(?:api_?key|access_key|private_key|auth_token|api_token|token|secret|password)$", re.IGNORECASE
+    r"(?:^|[_-])(?:(?:api|access|private|secret|auth)[_-]?key|apikey|token|secret|password|passwd|credentials?)$",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"^token$|(?:^|[_-])(?:bos|eos|eod|pad|unk|mask|sep|cls|start|end|stop|special|next|per|image|video|audio|text"
+    r"|label|input|output)[_-]token$",
+    re.IGNORECASE,
+)
+_ASSIGNMENT = re.compile(
+    r"""(?m)^(?P<head>[+\- ]?[ \t{-]*(?:export )?["']?(?P<name>\w+)["']? ?[:=] ?)[^\s#{\[(][^\n#]*$"""
 )
 _SHORTEST = 6
 
@@ -22,9 +31,10 @@ def is_secret_variable(name: str) -> bool:
 def is_secret_key(name: str) -> bool:
     """Whether a configuration key holds a secret; only the last part of a dotted key counts.
 
-    Stricter than for variables: ``tokenizer_model``, ``key_dim`` or ``num_tokens`` are not secrets.
+    Stricter than for variables: ``tokenizer_model``, ``key_dim``, ``num_tokens`` or ``eos_token`` are not secrets.
     """
-    return _KEY.search(name.rpartition(".")[2].replace("-", "_")) is not None
+    last = name.rpartition(".")[2]
+    return _KEY.search(last) is not None and _HARMLESS.search(last) is None
 
 
 def secret_values(environ: Mapping[str, str]) -> set[str]:
@@ -37,6 +47,17 @@ def scrub(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
+
+
+def mask_assignments(text: str) -> str:
+    """A file or a diff with ``api_key: value`` and ``NAME_TOKEN=value`` masked, whatever the value."""
+
+    def mask(match: re.Match[str]) -> str:
+        name = match["name"]
+        secret = is_secret_key(name) or (name.isupper() and is_secret_variable(name))
+        return f"{match['head']}{MASK}" if secret else match[0]
+
+    return _ASSIGNMENT.sub(mask, text)
 
 
 def mask_words(words: Iterable[str]) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from primus_core.config.tree import Leaf, Tree
 from primus_core.launch.plan import LaunchRequest, Plan
 from primus_core.plugins.records import EnvVar
 from primus_core.run import folder, job
@@ -62,10 +63,24 @@ class Preparation:
         return replace(plan, files=(*files, *plan.files), env=(*plan.env, *hidden))
 
     def secrets(self, plan: Plan) -> set[str]:
-        """Every secret that is known here, for scrubbing."""
-        of_launch = {
-            str(leaf.value)
-            for path, leaf in self.experiment.launch.leaves()
-            if ".".join(("launch", *path)) in self.experiment.secrets
+        """Every secret that is known here, for scrubbing: those that were replaced by others, too."""
+        found = {*secret_values(self.environ), *(var.value for var in plan.env if var.secret)}
+        experiment = self.experiment
+        trees = {
+            "": experiment.config,
+            "env": experiment.env,
+            "launch": experiment.launch,
+            "metrics": experiment.metrics,
         }
-        return {*secret_values(self.environ), *(var.value for var in plan.env if var.secret), *of_launch}
+        for section, tree in trees.items():
+            for path, leaf in tree.leaves():
+                if ".".join((section, *path) if section else path) in experiment.secrets:
+                    found |= {str(value) for value in _history(leaf)}
+        return found
+
+
+def _history(leaf: Leaf) -> Iterator[Any]:
+    node: Leaf | Tree | None = leaf
+    while isinstance(node, Leaf):
+        yield node.value
+        node = node.replaced

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_core.launch.plan import PlanFile
 from primus_core.run import job
-from primus_core.secrets import MASK, is_secret_variable, mask_words, scrub
+from primus_core.secrets import MASK, is_secret_variable, mask_assignments, mask_words, scrub
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
@@ -83,7 +83,7 @@ def record(
     _write(attempt / "run.json", _json(about), secrets)
     _write(attempt / "origins.json", _json(render.origins(experiment)), secrets)
     if (diff := _git("diff", "HEAD")) is not None:
-        _write(attempt / "git.diff", diff + "\n" if diff else "", secrets)
+        _write(attempt / "git.diff", mask_assignments(diff + "\n") if diff else "", secrets)
 
 
 def _json(value: Any) -> str:

@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 
 
 class TensorBoard:
-    """Scalars as ``train/loss``, ``valid/loss``..., notes as text."""
+    """Scalars as ``train/loss``, ``valid/loss``..., in the form that every reader of event files knows."""
 
     def __init__(self, folder: Path) -> None:
-        from tensorboard.summary import Writer
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        self._writer = Writer(str(folder))
+        self._event, self._summary = Event, Summary
+        self._writer = EventFileWriter(str(folder))
 
     def event(self, event: Mapping[str, Any]) -> None:
-        for name, value in scalars(event).items():
-            self._writer.add_scalar(name, value, event["step"])
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars(event).items()]
+        if values:
+            summary = self._summary(value=values)
+            self._writer.add_event(self._event(wall_time=event["time"], step=event["step"], summary=summary))
         if event["event"] in ("eval", "checkpoint"):
             self._writer.flush()
 

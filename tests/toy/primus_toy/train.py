@@ -1,5 +1,6 @@
 """A loop that reports, and fails where it is told to."""
 
+import json
 import os
 import signal
 import time
@@ -11,7 +12,8 @@ def train(run):
     run.expect(steps)
     reduce = make_reduce(run) if config["collective"] else lambda value: value
     print("\n".join(f"noise {line}" for line in range(config["noise"])))
-    run.note(f"default {os.environ.get('TOY_DEFAULT')}, threads {os.environ.get('OMP_NUM_THREADS')}")
+    print("environ", json.dumps(environment(config)))
+    run.note("training starts")
     for step in range(1, steps + 1):
         run.enter("forward", step)
         time.sleep(config["seconds"])
@@ -27,6 +29,13 @@ def train(run):
     if run.is_reporter:
         path.mkdir(parents=True, exist_ok=True)
     run.checkpoint_saved(steps, path)
+
+
+def environment(config):
+    names = ("FROM_FILE", "BY_HAND", "TOY_DEFAULT", "OMP_NUM_THREADS")
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    secrets = (config["api_key"], os.environ.get("TOY_TOKEN", ""), os.environ.get("SHELL_API_KEY", ""))
+    return found | {"secrets arrived": all(secret.startswith("sekret-") for secret in secrets)}
 
 
 def misbehave(way, message):
