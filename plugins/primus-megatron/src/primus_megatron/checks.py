@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.errors import Problem
+from primus_megatron.posttrain.checks import fine_tuning
 
 _KEYS = Path(__file__).parent / "schemas" / "keys.json"
 _TE = "transformer-engine"
@@ -468,4 +469,5 @@ _CHECKS: tuple[Check, ...] = (
     checkpoint,
     features,
     precision,
+    fine_tuning,
 )

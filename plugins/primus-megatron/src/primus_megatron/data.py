@@ -9,8 +9,13 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig, MockGPTDataset
+from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.multi_token_prediction import mtp_on_this_rank
-from megatron.core.utils import get_batch_on_this_cp_rank, get_batch_on_this_tp_rank
+from megatron.core.utils import (
+    flatten_batch_for_packed_sequences,
+    get_batch_on_this_cp_rank,
+    get_batch_on_this_tp_rank,
+)
 from megatron.training import get_args, get_tokenizer
 from megatron.training.utils import get_blend_and_blend_per_split, is_first_or_last_pipeline_stage
 
@@ -48,7 +53,7 @@ def datasets(samples: Sequence[int], vp_stage: int | None = None) -> list[Any]:
     kind = MockGPTDataset if args.mock_data else GPTDataset
 
     def wanted() -> bool:
-        return parallel_state.get_tensor_model_parallel_rank() == 0 and _has_data(vp_stage)
+        return parallel_state.get_tensor_model_parallel_rank() == 0 and has_data(vp_stage)
 
     return BlendedMegatronDatasetBuilder(kind, samples, wanted, config).build()
 
@@ -56,7 +61,7 @@ def datasets(samples: Sequence[int], vp_stage: int | None = None) -> list[Any]:
 datasets.is_distributed = True  # type: ignore[attr-defined]
 
 
-def _has_data(vp_stage: int | None) -> bool:
+def has_data(vp_stage: int | None) -> bool:
     """Whether this rank embeds tokens or computes losses, or needs to know where documents end."""
     args = get_args()
     return is_first_or_last_pipeline_stage(vp_stage) or _predicts(vp_stage) or args.dataloader_inter_document_masking
@@ -77,7 +82,7 @@ def batch(iterator: Iterator[dict[str, torch.Tensor]] | None, vp_stage: int | No
     """
     args = get_args()
     names = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
-    if not _has_data(vp_stage):
+    if not has_data(vp_stage):
         return {**dict.fromkeys(names), "packed": None}
     values: dict[str, Any] = dict.fromkeys((*names, "cu_seqlens_padded", "local_cp_size"))
     tp_rank = parallel_state.get_tensor_model_parallel_rank()
@@ -107,4 +112,11 @@ def batch(iterator: Iterator[dict[str, torch.Tensor]] | None, vp_stage: int | No
         cp_group=parallel_state.get_context_parallel_group(),
         use_per_sequence_balancing=args.dataloader_inter_document_masking,
     )
-    return {**values, "packed": None}
+    if values["cu_seqlens"] is None:
+        return {**values, "packed": None}
+    values = flatten_batch_for_packed_sequences(values)
+    starts, longest = values["cu_seqlens"].squeeze(0), int(values["max_seqlen"])
+    packed = PackedSeqParams(
+        qkv_format="thd", cu_seqlens_q=starts, cu_seqlens_kv=starts, max_seqlen_q=longest, max_seqlen_kv=longest
+    )
+    return {**values, "packed": packed}

@@ -1,0 +1,1 @@
+"""Fine-tuning with Megatron: conversations to packed samples, and LoRA adapters."""
