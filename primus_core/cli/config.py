@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,12 +14,12 @@ from primus_core.config.check import check as check_experiment
 from primus_core.config.experiment import CheckContext
 from primus_core.config.resolve import resolve
 from primus_core.errors import ConfigError, ExitCode, Problem, UserError
+from primus_core.secrets import MASK
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
     from primus_core.config.presets import Kind, Presets
     from primus_core.config.schema import Key, Schema
-    from primus_core.config.tree import Leaf
     from primus_core.plugins.records import Backend, Stage
 
 _FILE = click.Path(path_type=Path)
@@ -103,13 +103,16 @@ def check(
 def diff(state: State, first: Path, second: Path, stage: Stage | None, backend: str | None) -> None:
     """Print the values in which the resolved experiments A and B differ, and where each was set."""
     one, other = (_values(resolve(file, stage, (), state.plugins, backend, state.environ)) for file in (first, second))
-    names = [name for name in dict.fromkeys([*one, *other]) if one.get(name, ("",))[0] != other.get(name, ("",))[0]]
+    names = [
+        name
+        for name in dict.fromkeys([*one, *other])
+        if name not in one or name not in other or one[name].yaml != other[name].yaml
+    ]
     for name in names:
         click.echo(name)
         for sign, side in (("-", one), ("+", other)):
-            if name in side:
-                value, place = side[name]
-                click.echo(f"  {sign} {value}  ({place})")
+            if value := side.get(name):
+                click.echo(f"  {sign} {MASK if value.secret else value.yaml}  ({value.place})")
     if not names:
         click.echo("the same values")
 
@@ -194,26 +197,24 @@ def _notices(notices: Iterable[Problem]) -> None:
         click.echo(f"{notice.origin}: note: {notice.message}", err=True)
 
 
-def _values(experiment: Experiment) -> Mapping[str, tuple[str, str]]:
-    """Everything that an experiment says, in YAML and with its place."""
+class _Value(NamedTuple):
+    yaml: str
+    place: str
+    secret: bool = False
+
+
+def _values(experiment: Experiment) -> Mapping[str, _Value]:
+    """Everything that an experiment says, by its key."""
     from primus_core.config.render import shown
-    from primus_core.secrets import MASK
 
-    def entry(name: str, leaf: Leaf) -> tuple[str, str]:
-        return (MASK if name in experiment.secrets else shown(leaf.value)), str(leaf.origin)
-
-    values = {
-        name: (str(getattr(experiment, name)), str(experiment.file))
-        for name in ("stage", "backend", "work_group", "user_name", "exp_name", "workspace")
-    }
-    values["model"] = (str(experiment.model), str(experiment.file))
-    for section in ("env", "launch", "metrics"):
+    file = str(experiment.file)
+    top = ("stage", "backend", "work_group", "user_name", "exp_name", "workspace", "model")
+    values = {name: _Value(str(getattr(experiment, name)), file) for name in top}
+    for section in ("env", "launch", "metrics", "config"):
         for path, leaf in getattr(experiment, section).leaves():
-            name = ".".join((section, *path))
-            values[name] = entry(name, leaf)
-    for path, leaf in experiment.config.leaves():
-        name = ".".join(path)
-        values[f"{experiment.module}.{name}"] = entry(name, leaf)
+            name = ".".join(path if section == "config" else (section, *path))
+            value = _Value(shown(leaf.value), str(leaf.origin), name in experiment.secrets)
+            values[f"{experiment.module}.{name}" if section == "config" else name] = value
     return values
 
 

@@ -195,7 +195,7 @@ class _Resolution:
         platform = top.items.get("platform")
         if platform is not None:
             found.append(Problem(_place(platform), "'platform' does nothing: the hardware is recognised", "notice"))
-        found += layout.EXPERIMENT.check(layout.EXPERIMENT.coerce(_without_references(top)))
+        found += layout.EXPERIMENT.check(layout.EXPERIMENT.coerce(_without_references(top)), _short)
         self.problems += (problem for problem in found if problem not in self.problems)
 
     def _module(self, top: Tree) -> _Module | None:
@@ -350,6 +350,12 @@ class _Resolution:
 
     def _errors(self) -> list[Problem]:
         return [problem for problem in self.problems if problem.severity == "error"]
+
+
+def _short(key: str) -> str:
+    """A key of an experiment without the module that it belongs to."""
+    head, _, rest = key.removeprefix("modules.").partition(".")
+    return rest if key.startswith("modules.") and rest and head in layout.MODULES else key
 
 
 def _modules(top: Tree) -> Mapping[str, Leaf | Tree]:
