@@ -7,7 +7,7 @@ import re
 import click
 
 from primus_core.cli.context import State, pass_state
-from primus_core.cli.shipped import backends, is_base, target, write_new
+from primus_core.cli.shipped import backends, models, target, write_new
 from primus_core.config.layout import DEFAULTS
 from primus_core.config.presets import Presets, stem
 from primus_core.config.render import shown
@@ -72,10 +72,9 @@ def _with_value(text: str, leaf: Leaf, value: str) -> str:
 def _generic(backend: Backend, presets: Presets, stage: Stage, model: str | None, name: str) -> str:
     """An experiment for a backend without a template."""
     module = DEFAULTS[stage][0]
-    models = [each for each in presets.names("models") if not is_base(presets, each)]
-    choice = (
-        f"model: {model or models[0]}.yaml  # others: primus models list --backend {backend.name}" if models else ""
-    )
+    complete, _ = models(presets)
+    others = f"  # others: primus models list --backend {backend.name}"
+    choice = f"model: {model or complete[0]}.yaml{others}" if complete else ""
     lines = [
         f"# {backend.summary.rstrip('.')}.",
         f"# Check it with: primus config check {name}.yaml",

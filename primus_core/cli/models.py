@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from primus_core.cli import shipped
 from primus_core.cli.context import State, pass_state
-from primus_core.cli.shipped import backends, is_base, summary
 from primus_core.cli.text import columns
 from primus_core.config.presets import File, Presets, Reader, stem
 from primus_core.config.render import shown
@@ -32,13 +32,12 @@ def models() -> None:
 def list_(state: State, backend: str | None, everything: bool, as_json: bool) -> None:
     """List the presets that an experiment can name as its model."""
     rows = []
-    for each in backends(state.plugins, backend):
+    for each in shipped.backends(state.plugins, backend):
         presets = Presets.of(each, state.plugins)
-        for name in presets.names("models"):
-            base = is_base(presets, name)
-            if everything or not base:
-                text = summary(_file(presets, name).path)
-                rows.append({"name": name, "backend": each.name, "summary": text, "base": base})
+        complete, bases = shipped.models(presets)
+        for name in sorted([*complete, *bases]) if everything else complete:
+            text = shipped.summary(_file(presets, name).path)
+            rows.append({"name": name, "backend": each.name, "summary": text, "base": name in bases})
     if as_json:
         click.echo(json.dumps(rows, indent=1))
     elif rows:
@@ -52,19 +51,19 @@ def list_(state: State, backend: str | None, everything: bool, as_json: bool) ->
 @pass_state
 def show(state: State, name: str, backend: str | None, as_json: bool) -> None:
     """Show what the preset NAME is, what it is built on, and all its values with their origins."""
-    shown = []
-    known = backends(state.plugins, backend)
+    found = []
+    known = shipped.backends(state.plugins, backend)
     for each in known:
         presets = Presets.of(each, state.plugins)
         if presets.find("models", name):
-            shown.append((presets, *_read(name, presets, state)))
-    if not shown:
+            found.append((presets, *_read(name, presets, state)))
+    if not found:
         messages = [Presets.of(each, state.plugins).missing("models", name) for each in known]
         raise UserError("\n".join(messages) or "no backend is installed")
     if as_json:
-        click.echo(json.dumps([_described(stem(name), *each) for each in shown], indent=1))
+        click.echo(json.dumps([_described(stem(name), *each) for each in found], indent=1))
     else:
-        click.echo("\n\n".join(_page(stem(name), *each) for each in shown))
+        click.echo("\n\n".join(_page(stem(name), *each) for each in found))
 
 
 def _cells(row: dict[str, object]) -> tuple[str, str, str]:
@@ -98,7 +97,7 @@ def _described(name: str, presets: Presets, file: File, tree: Tree, chain: list[
     return {
         "name": name,
         "backend": presets.backend.name,
-        "summary": summary(file.path),
+        "summary": shipped.summary(file.path),
         "file": str(file.path),
         "extends": [parent.source for parent in chain],
         "headline": _headline(presets, tree),
@@ -111,4 +110,4 @@ def _page(name: str, presets: Presets, file: File, tree: Tree, chain: list[File]
     facts += [("extends", ", ".join(Path(parent.source).stem for parent in chain))] if chain else []
     facts += [(words, str(value)) for words, value in _headline(presets, tree).items()]
     values = [(".".join(path), shown(leaf.value), str(leaf.origin)) for path, leaf in tree.leaves()]
-    return "\n".join([f"{name}: {summary(file.path)}", columns(facts, "  "), "", columns(values, "  ")])
+    return "\n".join([f"{name}: {shipped.summary(file.path)}", columns(facts, "  "), "", columns(values, "  ")])

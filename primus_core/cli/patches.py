@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
+from itertools import groupby
 
 import click
 
 from primus_core.cli.context import State, pass_state
+from primus_core.cli.shipped import backends
+from primus_core.cli.text import columns
 from primus_core.patches.conditions import parts
 from primus_core.patches.registry import Decision, Registry, marks_of
 
@@ -33,15 +37,15 @@ def list_(state: State, backend: str | None, explain: bool, as_json: bool) -> No
     if as_json:
         click.echo(json.dumps([_described(registry, each) for registry, each in _decided(registries)], indent=1))
         return
-    width = max((len(patch.name) for registry in registries for patch in registry.patches), default=0)
     for registry in registries:
         click.echo(_headline(registry))
-        for decision in registry.decide(None):
-            patch = decision.patch
-            click.echo(f"  {patch.name:{width}}  {'required' if patch.required else 'optional'}  {patch.reason}")
-            if explain:
-                for key, text in _explained(registry, decision):
-                    click.echo(f"      {key:8}  {text}")
+        decisions = registry.decide(None)
+        if explain:
+            for each in decisions:
+                click.echo(f"  {each.patch.name}: {_kind(each)}, {each.patch.reason}")
+                click.echo(columns(_explained(registry, each), "      "))
+        else:
+            _table([(each, _kind(each), each.patch.reason) for each in decisions])
 
 
 @patches.command()
@@ -58,26 +62,22 @@ def check(state: State, backend: str | None, as_json: bool, update: bool) -> Non
         for registry in registries:
             for file in registry.update():
                 click.echo(f"written: {file}", err=True)
-    checked = [(registry, registry.check()) for registry in registries]
+    with warnings.catch_warnings(action="ignore"):  # those of engines, while they are imported
+        checked = [(registry, registry.check()) for registry in registries]
     if as_json:
         rows = [_described(registry, each) for registry, decisions in checked for each in decisions]
         click.echo(json.dumps(rows, indent=1))
     else:
-        width = max((len(each.patch.name) for _, decisions in checked for each in decisions), default=0)
         for registry, decisions in checked:
             click.echo(_headline(registry))
-            for each in decisions:
-                click.echo(f"  {each.patch.name:{width}}  {_word(each):10}  {each.because}")
+            _table([(each, _word(each), each.because) for each in decisions])
     for registry, decisions in checked:
         registry.require(decisions)
 
 
 def _registries(state: State, backend: str | None) -> list[Registry]:
     plugins = state.plugins
-    backends = (
-        [plugins.backend(backend)] if backend else [entry.record for entry in plugins.named("primus_backends").values()]
-    )
-    return [Registry.of(plugins, each) for each in backends]
+    return [Registry.of(plugins, each) for each in backends(plugins, backend)]
 
 
 def _decided(registries: list[Registry]) -> list[tuple[Registry, Decision]]:
@@ -95,6 +95,26 @@ def _headline(registry: Registry) -> str:
     count = len(registry.patches)
     version = registry.version or "(not installed)"
     return f"{backend.name}: {backend.engine} {version}, {count} patch{'es' if count != 1 else ''}"
+
+
+def _table(rows: list[tuple[Decision, str, str]]) -> None:
+    """One line for each patch; members of a set that stand together and say the same share one."""
+
+    def together(row: tuple[Decision, str, str]) -> tuple[str, ...]:
+        return (row[0].patch.set or row[0].patch.name, *row[1:])
+
+    groups = [list(group) for _, group in groupby(rows, together)]
+    if groups:
+        click.echo(columns([(_names([row[0] for row in group]), *group[0][1:]) for group in groups], "  "))
+
+
+def _names(decisions: list[Decision]) -> str:
+    more = len(decisions) - 1
+    return decisions[0].patch.name + (f" and {more} more of set {decisions[0].patch.set}" if more else "")
+
+
+def _kind(decision: Decision) -> str:
+    return "required" if decision.patch.required else "optional"
 
 
 def _word(decision: Decision) -> str:

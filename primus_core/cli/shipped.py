@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from primus_core.config.presets import Presets
+from primus_core.config.presets import Presets, Reader
 from primus_core.config.source import scalar
-from primus_core.errors import UserError
+from primus_core.config.tree import Leaf
+from primus_core.errors import Origin, UserError
 from primus_core.plugins.manager import PluginManager
 from primus_core.plugins.records import Backend
 
@@ -33,11 +34,16 @@ def summary(file: Path) -> str:
     return " ".join(words)
 
 
-def is_base(presets: Presets, name: str) -> bool:
-    """Whether a model preset is there for others to be built on: ``..._base``, or its comment says ``Base:``."""
-    return name.endswith("_base") or any(
-        summary(file.path).startswith("Base:") for file in presets.find("models", name)
-    )
+def models(presets: Presets) -> tuple[list[str], list[str]]:
+    """The names of models, and of what they are built on: presets ``..._base`` and what these extend."""
+    reader, here = Reader([], {}), Origin("")
+    names = presets.names("models")
+    for name in names:
+        if name.endswith("_base"):
+            reader.named(Leaf(name, here, here), "models", presets, Path())
+    below = set(reader.files)
+    bases = [name for name in names if any(file.path.resolve() in below for file in presets.find("models", name))]
+    return [name for name in names if name not in bases], bases
 
 
 def to_yaml(values: Mapping[str, Any]) -> str:

@@ -36,10 +36,18 @@ KEYS = {
 }
 
 FILES = {
-    "presets/models/family_base.yaml": "# What the family shares.\nnum_experts: null\nlr: 1e-3\n",
-    "presets/models/parts.yaml": "# Base: a fragment.\nnum_experts: 2\n",
-    "presets/models/small.yaml": "# A small model,\n# for tests.\n\n# size\nextends: family_base.yaml\nnum_layers: 4\n",
-    "presets/models/large.yaml": "# A large model.\nextends: [family_base.yaml, parts.yaml]\nnum_layers: 40\n",
+    "presets/models/family_base.yaml": "# What the family shares.\nextends: root.yaml\nlr: 1e-3\n",
+    "presets/models/root.yaml": "# What all share.\nnum_experts: 2\n",
+    "presets/models/small.yaml": """\
+        # A small model,
+        # for tests.
+
+        # sizes
+        extends: family_base
+        num_layers: 4
+        num_experts: null
+    """,
+    "presets/models/large.yaml": "# A large model.\nextends: [family_base.yaml]\nnum_layers: 40\n",
     "presets/modules/pre_trainer.yaml": "note: default\n",
     "guest.yaml": "# From another plugin.\nnum_layers: 7\n",
     "examples/first.yaml": """\
@@ -128,7 +136,7 @@ def test_models_without_what_they_are_built_on(toy):
         "family_base": True,
         "guest": False,
         "large": False,
-        "parts": True,
+        "root": True,
         "small": False,
     }
 
@@ -136,11 +144,11 @@ def test_models_without_what_they_are_built_on(toy):
 def test_a_model_with_its_headline_and_origins(toy):
     shown = lines(toy.primus("models", "show", "large"))
     assert shown[0] == "large: A large model."
-    assert "extends family_base, parts" in shown
+    assert "extends family_base, root" in shown
     assert "layers 40" in shown
     assert "experts 2" in shown
     assert "num_layers 40 toy/models/large.yaml:3:13" in shown
-    assert "num_experts 2 toy/models/parts.yaml:2:14" in shown
+    assert "num_experts 2 toy/models/root.yaml:2:14" in shown
     [row] = json.loads(toy.primus("models", "show", "small.yaml", "--json").stdout)
     assert row["headline"] == {"layers": 4}
     assert row["values"]["lr"] == {"value": 1e-3, "origin": "toy/models/family_base.yaml:3:5"}
