@@ -79,7 +79,10 @@ def seen_by_torchrun(log: Path) -> Iterable[tuple[int, int]]:
         start = line.find(_EVENT)
         if start < 0:
             continue
-        event, _ = json.JSONDecoder().raw_decode(line, start)
+        try:
+            event, _ = json.JSONDecoder().raw_decode(line, start)
+        except json.JSONDecodeError:  # the agent was killed while it wrote, or somebody wrote into its line
+            continue
         about = event["metadata"]
         if about["state"] == "FAILED" and about["global_rank"] is not None:
             (status,) = json.loads(about["metadata"])["exit_code"]
