@@ -12,11 +12,15 @@ from megatron.training.argument_utils import pretrain_cfg_container_from_args
 from megatron.training.global_vars import set_global_variables
 from megatron.training.training import destroy_global_state
 
+from primus_core.errors import UserError
 from primus_megatron import arguments, checkpoints, model
 from primus_megatron.data import datasets
 
 if TYPE_CHECKING:
+    import argparse
+
     from primus_core.run.context import Run
+    from primus_megatron.posttrain.train import FineTuning
 
 
 def train(run: Run) -> None:
@@ -28,18 +32,27 @@ def train(run: Run) -> None:
             run.note(f"removed {path.name}: it was not saved to its end")
     set_global_variables(args)
     run.apply_patches("train")
-    data, forward_step = _STAGES[run.stage](run)
     config, provider = model.config_and_provider(args, run)
+    tuning = _fine_tuning(run, args, config) if run.stage == "posttrain" else None
     megatron_pretrain(
-        pretrain_cfg_container_from_args(args, config), data, ModelType.encoder_or_decoder, forward_step, provider
+        pretrain_cfg_container_from_args(args, config),
+        tuning.datasets if tuning else datasets,
+        ModelType.encoder_or_decoder,
+        partial(model.forward_step, run),
+        provider,
     )
+    if tuning:
+        tuning.finished()
     destroy_global_state()
     torch.distributed.destroy_process_group()
 
 
-def _pretrain(run: Run) -> tuple[Any, Any]:
-    """The provider of datasets and the step forward."""
-    return datasets, partial(model.forward_step, run)
+def _fine_tuning(run: Run, args: argparse.Namespace, config: Any) -> FineTuning:
+    from primus_megatron.posttrain.train import FineTuning
 
-
-_STAGES = {"pretrain": _pretrain}
+    tuning = FineTuning(run, args)
+    if config is not None:
+        config.pre_wrap_hooks.append(tuning.built)
+    elif tuning.lora:
+        raise UserError(f"lora: {run.model} is built by a plugin; adapters go on the engine's own models")
+    return tuning
