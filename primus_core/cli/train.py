@@ -162,7 +162,7 @@ def _run(preparation: Preparation) -> int:
     attempt = folder.create(experiment.folder)
     request = preparation.request(attempt)
     plan = preparation.plan(request)
-    preparation.plugins.hook.primus_prepare_launch(request=request, plan=plan)
+    preparation.plugins.contributions("primus_prepare_launch", request=request, plan=plan)
     secrets = preparation.secrets(plan)
     folder.record(
         attempt,
