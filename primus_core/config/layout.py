@@ -20,26 +20,11 @@ DEFAULTS: Final[Mapping[Stage, tuple[str, ...]]] = {
 """Module defaults that a stage takes when the experiment names none: the first that the backend has."""
 
 _LAUNCH: Final[Mapping[str, Mapping[str, Any]]] = {
-    "launcher": {"type": "str", "help": "direct, container, slurm, or one that a plugin brings"},
-    "nnodes": {"type": ["int", "str"], "help": "nodes; MIN:MAX for an elastic run"},
-    "nproc_per_node": {"type": ["int", "str"], "help": "workers on each node, or 'gpu', 'cpu', 'auto'"},
-    "node_rank": {"type": "int", "help": "which of the nodes this is, from 0"},
-    "master_addr": {"type": "str", "help": "host of the first node"},
+    "nnodes": {"type": "int", "help": "machines"},
+    "nproc_per_node": {"type": "int", "help": "workers on each machine"},
+    "node_rank": {"type": "int", "help": "which of the machines this is, from 0"},
+    "master_addr": {"type": "str", "help": "name or address of machine 0"},
     "master_port": {"type": "int", "help": "a free port there"},
-    "max_restarts": {"type": "int", "help": "how often workers are started again after a failure"},
-    "rdzv_backend": {"type": "str", "help": "how nodes find each other: static or c10d"},
-    "rdzv_endpoint": {"type": "str", "help": "HOST:PORT of the rendezvous"},
-    "rdzv_id": {"type": "str", "help": "a name that all nodes of one run share"},
-    "hang_timeout": {"type": "float", "nullable": True, "help": "seconds without a step until a run counts as hung"},
-    "numa": {"type": ["bool", "str"], "help": "bind each worker to the memory next to its GPU"},
-    "log_dir": {"type": "str", "help": "folder of the logs per rank"},
-    "log_level": {"type": "str", "help": "of the launcher"},
-    "local_ranks_filter": {"type": ["int", "str"], "help": "ranks whose output is shown"},
-    "python": {"type": "str", "help": "the interpreter of the engine's environment"},
-    "pass_env": {"type": "list", "items": "str", "help": "variables, or patterns of them, that workers get"},
-    "direct": {"type": "mapping", "help": "options of the direct launcher"},
-    "container": {"type": "mapping", "help": "options of the container launcher"},
-    "slurm": {"type": "mapping", "help": "options of the slurm launcher"},
 }
 
 _MODULE: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -225,6 +225,7 @@ class Schema:
         parent, _, last = name.rpartition(".")
         siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == parent}
         close = [siblings[match] for match in difflib.get_close_matches(last, siblings, n=1, cutoff=0.7)]
+        close = close or [siblings[key] for key in siblings if len(last) > 3 and key.startswith(last)]
         close = close or [key for key in known if key.rpartition(".")[2] == last]
         close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
         return f"; did you mean '{show(close[0])}'?" if close else ""

@@ -29,11 +29,15 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A mapping of text keys to leaves and trees, in the order they were first written."""
+    """A mapping of text keys to leaves and trees, in the order they were first written.
+
+    ``replaced`` is the single value that stood in its place: what is below that does not come back.
+    """
 
     origin: Origin
     items: Mapping[str, Leaf | Tree] = field(default_factory=dict)
     key: Origin | None = None
+    replaced: Leaf | Tree | None = None
 
     def find(self, path: Path) -> Leaf | Tree | None:
         """The node at ``path``, or None."""
@@ -66,14 +70,14 @@ class Tree:
         merged: dict[str, Leaf | Tree] = dict(self.items)
         for name, node in stronger.items.items():
             old = merged.get(name)
-            if isinstance(old, Tree) and isinstance(node, Tree):
-                merged[name] = old.merge(node)
-            elif isinstance(node, Leaf) and old is not None:
-                merged[name] = replace(node, replaced=_below(node, old))
-            else:
+            if old is None:
                 merged[name] = node
+            elif isinstance(old, Tree) and isinstance(node, Tree) and node.replaced is None:
+                merged[name] = old.merge(node)
+            else:
+                merged[name] = replace(node, replaced=_below(node, old))
         top = stronger if stronger.items else self
-        return Tree(top.origin, merged, top.key)
+        return Tree(top.origin, merged, top.key, self.replaced)
 
 
 def nest(path: Path, node: Leaf | Tree) -> Tree:
@@ -93,9 +97,7 @@ def merge_all(trees: Iterable[Tree], origin: Origin) -> Tree:
     return merged
 
 
-def _below(node: Leaf, old: Leaf | Tree) -> Leaf | Tree:
+def _below(node: Leaf | Tree, old: Leaf | Tree) -> Leaf | Tree:
     """What ``node`` replaced, with ``old`` under the oldest of it."""
     below = node.replaced
-    if not isinstance(below, Leaf):
-        return old
-    return replace(below, replaced=_below(below, old))
+    return old if below is None else replace(below, replaced=_below(below, old))

@@ -186,6 +186,7 @@ def test_twelve_mistakes_give_twelve_messages(toy: Toy, primus: Primus) -> None:
         "command line, argument 2",
         "exp.yaml:1:1",
         "exp.yaml:2:11",
+        "exp.yaml:3:18",
         "exp.yaml:3:23",
         "exp.yaml:7:12",
         "exp.yaml:8:5",
@@ -197,7 +198,8 @@ def test_twelve_mistakes_give_twelve_messages(toy: Toy, primus: Primus) -> None:
         "exp.yaml:15:7",
     ]
     assert "did you mean 'work_group'?" in lines[2]
-    assert "did you mean 'overrides'?" in lines[6]
+    assert "did you mean 'launch.nproc_per_node'?" in lines[5]
+    assert "did you mean 'overrides'?" in lines[7]
 
 
 def test_no_heavy_module_is_imported(toy: Toy, primus: Primus) -> None:
