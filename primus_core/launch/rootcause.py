@@ -107,6 +107,11 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
         names = ", ".join(dict.fromkeys(map(signal_name, ending.signals)))
         return ExitCode.TRAINING_FAILED, [f"interrupted: {names}", f"run folder: {attempt}"]
     culprit = first(ranks.values())
+    if ranks and all(rank.finished for rank in ranks.values()):
+        crashes = ", ".join(f"rank {rank.rank}: {rank.end()}" for rank in ranks.values() if rank.status)
+        return ExitCode.DONE, [
+            f"all ranks finished; after that, while Python shut down: {crashes or 'torchrun failed'}"
+        ]
     if ending.status < 0:
         return ExitCode.TRAINING_FAILED, _launcher_killed(attempt, ranks, ending)
     if culprit is None:

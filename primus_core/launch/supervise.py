@@ -49,7 +49,11 @@ def carry_out(
     code, story = explain(attempt, ending, secrets) if status or received else (ExitCode.DONE, "")
     if story:
         say(story)
-    result = {"exit_code": int(code), "seconds": round(time.monotonic() - began, 3), "root_cause": story or None}
+    result = {
+        "exit_code": int(code),
+        "seconds": round(time.monotonic() - began, 3),
+        "root_cause": story if code else None,
+    }
     (attempt / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return code
 

@@ -74,6 +74,17 @@ def test_exit_without_a_word(tmp_path):
     assert "  ended with exit code 7 and said nothing" in story(tmp_path)[1]
 
 
+def test_crash_after_the_end_is_told_and_no_failure(tmp_path):
+    state(tmp_path, 0, "finished")
+    state(tmp_path, 1, "finished")
+    ended(tmp_path, r0=-15, r1=-6)
+    code, lines = story(tmp_path)
+    assert code == ExitCode.DONE
+    assert lines == ["all ranks finished; after that, while Python shut down: rank 0: SIGTERM, rank 1: SIGABRT"]
+    state(tmp_path, 0, "save")
+    assert story(tmp_path)[0] == ExitCode.TRAINING_FAILED
+
+
 def test_launcher_that_never_got_anywhere(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/launcher.log").write_text("No module named torch\n")

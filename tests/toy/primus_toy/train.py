@@ -29,6 +29,10 @@ def train(run):
     if run.is_reporter:
         path.mkdir(parents=True, exist_ok=True)
     run.checkpoint_saved(steps, path)
+    if config["collective"]:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
 
 
 def environment(config):
