@@ -30,26 +30,11 @@ def escape(text: str) -> str:
     return text.replace("${", "$${")
 
 
-def references(value: Any) -> tuple[str, ...]:
-    """The names that a value as written refers to."""
-    if isinstance(value, str):
-        bodies = (match["body"] for match in _REFERENCE.finditer(value) if match["body"] is not None)
-        return tuple(body.partition(":")[0] for body in bodies)
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    return tuple(name for item in value for name in references(item)) if isinstance(value, list) else ()
-
-
-def holds_secret(leaf: Leaf) -> bool:
-    """Whether a value was taken from a variable that looks like a secret."""
-    return any(is_secret_key(name) if "." in name else is_secret_variable(name) for name in references(leaf.written))
-
-
 class Interpolator:
     """Substitutes in trees. ``roots`` are searched for keys, in this order.
 
-    ``is_text`` tells the paths whose values stay text, whatever they look like. What is wrong goes to ``problems``,
-    and the value that is concerned is left out.
+    ``is_text`` tells the paths whose values stay text, whatever they look like, ``is_secret`` those that must not be
+    shown. What is wrong goes to ``problems``, and the value that is concerned is left out.
     """
 
     def __init__(
@@ -58,9 +43,12 @@ class Interpolator:
         roots: Sequence[Tree],
         problems: list[Problem],
         is_text: Callable[[Path], bool] = lambda path: False,
+        is_secret: Callable[[Path], bool] = lambda path: is_secret_key(path[-1]),
     ) -> None:
-        self.environ, self.roots, self.problems, self.is_text = environ, roots, problems, is_text
+        self.environ, self.roots, self.problems = environ, roots, problems
+        self.is_text, self.is_secret = is_text, is_secret
         self.chain: list[str] = []
+        self.secret = False
 
     def tree(self, tree: Tree, prefix: Path = ()) -> Tree:
         """The tree with all its values substituted."""
@@ -80,13 +68,15 @@ class Interpolator:
 
     def leaf(self, leaf: Leaf, path: Path) -> Leaf:
         """The leaf with its value substituted. Raises ``Failed``."""
+        outside, self.secret = self.secret, False
         places = iter(leaf.items)
         name = ".".join(path)
         if isinstance(leaf.value, list):
             value: Any = [self._any(item, next(places, leaf.origin), path, name) for item in leaf.value]
         else:
             value = self._any(leaf.value, leaf.origin, path, name)
-        return replace(leaf, value=value, written=leaf.value)
+        found, self.secret = self.secret, self.secret or outside
+        return replace(leaf, value=value, written=leaf.value, secret=found)
 
     def _any(self, value: Any, origin: Origin, path: Path, name: str) -> Any:
         if isinstance(value, list):
@@ -99,6 +89,8 @@ class Interpolator:
         whole = _REFERENCE.fullmatch(text)
         if whole and whole["body"] is not None:
             value = self._reference(whole, origin, path, name)
+            if isinstance(value, _Raw) and scalar(value.text) is None:
+                return None
             if self.is_text(path):
                 value = _bare(value)
                 return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -121,6 +113,7 @@ class Interpolator:
         if not _NAME.fullmatch(reference):
             self._fail(origin, f"'{name}': '{match[0]}' names neither a variable nor a key")
         if "." not in reference and reference in self.environ:
+            self.secret |= is_secret_variable(reference)
             return _Raw(self.environ[reference])
         wanted = tuple(reference.split("."))
         for root in self.roots:
@@ -128,6 +121,7 @@ class Interpolator:
             if isinstance(node, Tree):
                 self._fail(origin, f"'{name}': '${{{reference}}}' is a mapping; only single values can be taken")
             if isinstance(node, Leaf):
+                self.secret |= self.is_secret(wanted)
                 return self._value(node, wanted, origin)
         if colon:
             return _Raw(default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -219,7 +220,7 @@ def _beside(file: File, name: str) -> File | None:
     for ending in ("", *_YAML):
         path = folder / f"{name}{ending}"
         if path.is_file():
-            return File(path, str(source / f"{name}{ending}"))
+            return File(path, os.path.normpath(source / f"{name}{ending}"))
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from primus_core.config.experiment import Experiment
-from primus_core.config.interpolate import escape, holds_secret
+from primus_core.config.interpolate import escape
 from primus_core.config.source import scalar
 from primus_core.config.tree import Leaf, Path, Tree
 from primus_core.errors import Origin
@@ -114,7 +114,7 @@ class _Writer:
         note = f"  # {_origin_text(self.experiment, leaf, secret)}" if self.origins else ""
         if not secret:
             return shown(leaf.value) + note
-        if holds_secret(leaf):
+        if leaf.secret:
             return f"{_raw(leaf.written)}{note or f'  # {MASK}'}"
         variable = path[-1] if path[0] == "env" else secret_variable(name)
         return f"{_quoted(f'${{{variable}}}')}{note or f'  # {MASK}'}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from primus_core.config import layout
 from primus_core.config.experiment import Experiment
-from primus_core.config.interpolate import Interpolator, holds_secret
+from primus_core.config.interpolate import Interpolator
 from primus_core.config.overrides import Argument, lay_over, parse_arguments, with_known_name
 from primus_core.config.presets import File as SourceFile
 from primus_core.config.presets import Kind, Presets, Reader, stem
@@ -83,6 +83,7 @@ class _Resolution:
         for index in range(1, len(self.words) + 1):
             self.layers[f"command line, argument {index}"] = "command line"
         top, parameters = self._lay_over_top(top, arguments)
+        top = layout.EXPERIMENT.coerce(top)
         module = self._module(top)
         if module is None:
             self._check_top(top)
@@ -106,16 +107,15 @@ class _Resolution:
         below = defaults.merge(model)
 
         def build(derived: Tree, problems: list[Problem]) -> tuple[Tree, Tree]:
-            config = lay_over(below.merge(derived).merge(own), known, problems)
-            config = schema.coerce(config)
-            roots = (config, top)
-            outer = Interpolator(self.environ, roots, problems, layout.EXPERIMENT.is_text).tree(
-                top.without("modules", "platform", "requires")
+            config = schema.coerce(lay_over(below.merge(derived).merge(own), known, problems))
+            inner, outer = (
+                Interpolator(self.environ, (config, top), problems, keys.is_text, lambda path: _is_secret(path, schema))
+                for keys in (schema, layout.EXPERIMENT)
             )
-            return schema.coerce(Interpolator(self.environ, roots, problems, schema.is_text).tree(config)), outer
+            return schema.coerce(inner.tree(config)), outer.tree(top.without("modules", "platform", "requires"))
 
         config, outer = build(Tree(own.origin), self.problems)
-        self._check_top(top)
+        self._check_top(replace(top, items={**top.items, **outer.items}))
         if self._errors():
             found = [*schema.check(config)]
             raise ConfigError({*self._errors(), *(p for p in found if p.severity == "error")})
@@ -195,7 +195,7 @@ class _Resolution:
         platform = top.items.get("platform")
         if platform is not None:
             found.append(Problem(_place(platform), "'platform' does nothing: the hardware is recognised", "notice"))
-        found += layout.EXPERIMENT.check(layout.EXPERIMENT.coerce(_without_references(top)), _short)
+        found += layout.EXPERIMENT.check(_without_references(top), _short)
         self.problems += (problem for problem in found if problem not in self.problems)
 
     def _module(self, top: Tree) -> _Module | None:
@@ -241,7 +241,7 @@ class _Resolution:
         if self.forced is not None:
             return self.plugins.backend(self.forced)
         if framework is None or not isinstance(framework.value, str):
-            if framework is None and not self._errors():
+            if "framework" not in module.tree.items:
                 self._error(_place(module.tree), f"'modules.{module.name}' names no 'framework' (the backend)")
             return None
         try:
@@ -314,15 +314,18 @@ class _Resolution:
         requires = top.items.get("requires")
         model = early.get("model")
         metrics = _tree(outer, "metrics")
-        secrets = {".".join(path) for path, leaf in config.leaves() if _is_secret(leaf, path, schema)}
-        for prefix, tree in (("env", env), ("launch", launch), ("metrics", metrics)):
-            secrets |= {".".join((prefix, *path)) for path, leaf in tree.leaves() if _is_secret(leaf, (prefix, *path))}
+        leaves = [*config.leaves(), *env.leaves(("env",)), *launch.leaves(("launch",)), *metrics.leaves(("metrics",))]
+        secrets = {
+            ".".join(path)
+            for path, leaf in leaves
+            if leaf.secret or (isinstance(leaf.value, str) and leaf.value and _is_secret(path, schema))
+        }
         return Experiment(
             file=self.file,
             work_group=identity["work_group"],
             user_name=identity["user_name"],
             exp_name=identity["exp_name"],
-            workspace=File(identity["workspace"]),
+            workspace=File(identity["workspace"]).expanduser(),
             module=module.name,
             stage=module.stage,
             backend=backend.name,
@@ -411,9 +414,8 @@ def _without_references(tree: Tree) -> Tree:
     return replace(tree, items=items)
 
 
-def _is_secret(leaf: Leaf, path: Path, schema: Schema | None = None) -> bool:
-    key = schema.key(path) if schema else None
-    if key is not None and key.secret is not None:
-        return key.secret
-    named = is_secret_variable(path[-1]) if path[0] == "env" and schema is None else is_secret_key(path[-1])
-    return (named and isinstance(leaf.value, str) and bool(leaf.value)) or holds_secret(leaf)
+def _is_secret(path: Path, schema: Schema) -> bool:
+    key = schema.key(path)
+    if key is not None:
+        return key.hidden
+    return is_secret_variable(path[-1]) if path[0] == "env" else is_secret_key(path[-1])

@@ -58,6 +58,11 @@ class Key:
     no_effect: str = ""
     owner: str = ""
 
+    @property
+    def hidden(self) -> bool:
+        """Whether its value must not be shown."""
+        return is_secret_key(self.name) if self.secret is None else self.secret
+
     def expected(self) -> str:
         """The types in words."""
         if self.types == ("list",) and self.items:
@@ -192,7 +197,7 @@ class Schema:
                 yield Problem(node.origin, f"'{name}': expected {key.expected()}, got a mapping")
             return
         value = node.value
-        if isinstance(value, str) and (is_secret_key(key.name) if key.secret is None else key.secret):
+        if isinstance(value, str) and (node.secret or key.hidden):
             value = MASK
         if value is None:
             if not key.nullable and key.types:

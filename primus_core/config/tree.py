@@ -16,7 +16,7 @@ class Leaf:
     """A scalar or a list. ``key`` is the place of the key, ``origin`` that of the value, ``items`` those of a list.
 
     ``written`` is what stands in the source where that differs from the value: the text of a number, or the text (or
-    list) that held a substitution.
+    list) that held a substitution. ``secret`` says that a secret was substituted into it.
     """
 
     value: Any
@@ -25,6 +25,7 @@ class Leaf:
     replaced: Leaf | Tree | None = None
     written: Any = None
     items: tuple[Origin, ...] = ()
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ def test_secrets_are_never_written(toy: Toy, with_origins: bool) -> None:
     toy.environ |= {"MY_TOKEN": "s3cr3t-1", "OTHER": "x"}
     toy.write("plugin/presets/models/small.yaml", "api_key: s3cr3t-0\n")
     toy.experiment(
-        "api_key: s3cr3t-2\nvault: s3cr3t-3\nsave: a/${MY_TOKEN}/b\nrecompute: ['${MY_TOKEN}']\n",
+        "api_key: s3cr3t-2\nvault: s3cr3t-3\nsave: a/${MY_TOKEN}/b\nrecompute: ['${MY_TOKEN}', '${freq}']\n"
+        "freq: ${save}\nextra: {a: '${vault}', b: '${env.WANDB_API_KEY}'}\n",
         top="env: {WANDB_API_KEY: s3cr3t-4, TOKENIZERS_PARALLELISM: 'false'}\nmetrics: {wandb: {api_key: s3cr3t-5}}\n",
     )
     experiment = toy.resolve()

@@ -48,8 +48,20 @@ def test_who_and_where_have_defaults_and_can_be_set_on_the_command_line(toy: Toy
     toy.environ["USER"] = "ada"
     experiment = toy.resolve()
     assert experiment.folder == Path("output/default/ada/exp")
-    experiment = toy.resolve("exp.yaml", "exp_name=7", "--work-group", "amd", "workspace=/runs")
-    assert experiment.folder == Path("/runs/amd/ada/7")
+    experiment = toy.resolve("exp.yaml", "exp_name=1.10", "--work-group", "amd", "workspace=~/runs")
+    assert experiment.folder == Path.home() / "runs/amd/ada/1.10"
+
+
+def test_numbers_as_names_of_files_and_runs(toy: Toy) -> None:
+    toy.write("plugin/presets/models/7.yaml", "num_layers: 7\n")
+    toy.write("exp.yaml", "exp_name: 1.10\nmodules: {pre_trainer: {framework: toy, model: 7}}\n")
+    assert (toy.resolve().exp_name, toy.resolve().get("num_layers")) == ("1.10", 7)
+
+
+def test_sections_are_checked_after_substitution(toy: Toy) -> None:
+    toy.environ["N"] = "two"
+    toy.experiment("lr: 1\n", top="launch: {nnodes: '${N}'}\n")
+    assert toy.errors() == ["exp.yaml:1:18: 'launch.nnodes': expected a whole number, got the text 'two'"]
 
 
 def test_sections_beside_the_parameters(toy: Toy) -> None:
