@@ -14,11 +14,13 @@ _VOCABULARIES = Path(__file__).parent / "presets" / "vocabularies.json"
 
 
 def derive(experiment: Experiment) -> Mapping[str, Any] | None:
-    """Values below the user's own: a pattern for models of state-space layers, a vocabulary for random tokens."""
+    """Values below the user's own: what the engine asks for and presets leave open."""
     get = experiment.get
     values: dict[str, Any] = {}
     if get("model_type") == "mamba" and not get("hybrid_layer_pattern") and get("num_layers"):
         values["hybrid_layer_pattern"] = "M" * get("num_layers")
+    if get("max_position_embeddings") is None and get("seq_length"):
+        values["max_position_embeddings"] = get("seq_length")
     tokenizer = get("tokenizer_model")
     if get("mock_data") and get("vocab_size") is None and get("padded_vocab_size") is None and tokenizer:
         size = vocabularies().get(str(tokenizer))

@@ -1,0 +1,134 @@
+"""Experiments of the old layout have the values here that they had there, but for what is listed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from primus_core.config.experiment import Experiment
+from primus_core.config.resolve import resolve
+from primus_core.config.tree import Tree
+from primus_core.plugins.manager import PluginManager
+
+PACKAGE = Path(__file__).parents[1] / "src" / "primus_megatron"
+OLD = json.loads(gzip.decompress((Path(__file__).parent / "data" / "old_layout.json.gz").read_bytes()))
+RENAMED = json.loads((PACKAGE / "schemas" / "keys.json").read_text())["renamed"]
+CHANGED = yaml.safe_load((PACKAGE / "presets" / "deviations.yaml").read_text())["changed"]
+
+# --- what differs on purpose ---
+
+LORA_EXAMPLE = "configs/MI355X/llama3_8B-BF16-lora-sft.yaml"
+"""Its LoRA keys stood where no trainer read them; here they are overrides."""
+LORA_VALUES = {
+    "lora": {"enabled": True, "dim": 32, "alpha": 32, "dropout": 0.05},
+    "lr": 0.0002,
+    "min_lr": 2e-05,
+    "micro_batch_size": 2,
+    "global_batch_size": 256,
+    "train_iters": 500,
+    "lr_warmup_iters": 20,
+}
+POSTTRAIN = "configs/MI355X/llama2_70B-FP8-sft-packed-perf.yaml"
+"""Fine-tuning that was written as a pre_trainer; here the module says the stage."""
+VARIABLES = {
+    "CLEAN_DOCKER_CONTAINER",
+    "GPU_MAX_HW_QUEUES",
+    "HSA_NO_SCRATCH_RECLAIM",
+    "LEGACY_GG",
+    "NVTE_CK_USES_BWD_V3",
+    "PRIMUS_DETERMINISTIC",
+    "TURBO_DEEPEEP",
+    "TURBO_GROUPED_MLP",
+    "USING_AIC",
+}
+"""Environment variables that one example held among the parameters; here they stand in its ``env``."""
+
+
+def before(name: str) -> dict[str, Any]:
+    """What the old tool merged: model preset < module defaults < overrides, with today's names."""
+    old = OLD["examples"][name]
+    model = _renamed(_nested(OLD["models"][old["model"]]))
+    for row in CHANGED:
+        if old["model"] in row["models"] and row["key"] != "extends":
+            model[row["key"]] = row["is"]
+    overrides = {key: value for key, value in old["overrides"].items() if key not in VARIABLES}
+    layers = [model, _renamed(_nested(OLD["modules"][old["config"]])), _renamed(_nested(overrides))]
+    if name == LORA_EXAMPLE:
+        layers.append(LORA_VALUES)
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _deep(merged, layer)
+    # text that a variable's default gave is read as YAML now: `null` is nothing
+    return {key: None if value == "null" else value for key, value in merged.items()}
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        node = nested
+        for name in path:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return nested
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    new = {RENAMED[key]["to"]: value for key, value in values.items() if key in RENAMED}
+    return new | {key: value for key, value in values.items() if key not in RENAMED}
+
+
+def _deep(weaker: dict[str, Any], stronger: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(weaker)
+    for key, value in stronger.items():
+        below = merged.get(key)
+        merged[key] = _deep(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
+    return merged
+
+
+def now(experiment: Experiment) -> dict[str, Any]:
+    """The resolved values without those that were derived, which nobody wrote."""
+    return _written(experiment.config)
+
+
+def _written(tree: Tree) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, node in tree.items.items():
+        if isinstance(node, Tree):
+            values[key] = _written(node)
+        elif node.origin.source != "derived by megatron":
+            values[key] = node.value
+        elif node.replaced is not None:
+            values[key] = node.replaced.plain() if isinstance(node.replaced, Tree) else node.replaced.value
+    return values
+
+
+@pytest.mark.parametrize("name", OLD["examples"])
+def test_an_old_experiment_has_its_old_values(plugins: PluginManager, name: str) -> None:
+    old = OLD["examples"][name]
+    experiment = resolve(PACKAGE / "examples" / name, None, [], plugins, environ={})
+    assert now(experiment) == before(name)
+    assert (experiment.work_group, experiment.user_name) == ("amd", "root")
+    assert (experiment.exp_name, str(experiment.workspace)) == (old["exp_name"], "output")
+    assert (experiment.model, experiment.preset) == (old["model"], old["config"])
+    assert experiment.stage == ("posttrain" if "post" in old["module"] or name == POSTTRAIN else "pretrain")
+    assert set(experiment.env.items) == VARIABLES & set(old["overrides"])
+
+
+def test_all_examples_are_old_ones() -> None:
+    files = {str(file.relative_to(PACKAGE / "examples")) for file in (PACKAGE / "examples").rglob("*.yaml")}
+    assert {file for file in files if "/_base/" not in file} == set(OLD["examples"])
+
+
+def test_variables_of_the_old_examples_still_act(plugins: PluginManager) -> None:
+    file = PACKAGE / "examples" / "configs" / "MI300X" / "deepseek_v2-BF16-pretrain.yaml"
+    environ = {"PRIMUS_PP": "2", "PRIMUS_EXP_NAME": "mine", "PRIMUS_TOKENIZED_DATA_PATH": "/data/tokens"}
+    experiment = resolve(file, None, ["--mock_data", "false"], plugins, environ=environ)
+    assert experiment.get("pipeline_model_parallel_size") == 2
+    assert experiment.get("train_data_path") == "/data/tokens"
+    assert experiment.exp_name == "mine"

@@ -1,0 +1,57 @@
+"""The shipped schemas are those of the engine, and say of every old key what becomes of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primus_core.config.schema import for_backend
+from primus_core.plugins.manager import PluginManager
+from primus_megatron import schema
+
+OWN = json.loads((schema.FOLDER / "keys.json").read_text())
+ENGINE = json.loads((schema.FOLDER / "megatron-core-0.19.2.json").read_text())
+OLD = json.loads(gzip.decompress((Path(__file__).parent / "data" / "old_layout.json.gz").read_bytes()))
+
+
+def test_the_shipped_schema_is_that_of_the_installed_engine() -> None:
+    made = schema.engine_schema()
+    shipped = schema.path_of(made)
+    assert shipped.is_file(), f"no schema of megatron-core {made['version']}: python -m primus_megatron.schema"
+    assert shipped.read_text() == schema.text_of(made)
+
+
+@pytest.mark.parametrize("name", OWN["keys"])
+def test_a_key_of_the_plugin_acts_does_nothing_or_is_refused(name: str) -> None:
+    key = OWN["keys"][name]
+    says = [field for field in ("effective", "no_effect", "refused") if field in key]
+    assert len(says) == (name not in ENGINE["keys"]) or name in ENGINE["keys"]
+    assert "default" in key
+
+
+def test_new_names_are_the_engines() -> None:
+    for old, new in OWN["renamed"].items():
+        assert new["to"] in ENGINE["keys"] and old not in ENGINE["keys"] | OWN["keys"]
+
+
+def _old_keys() -> Iterator[tuple[str, Any]]:
+    for values in (*OLD["modules"].values(), *OLD["models"].values()):
+        yield from values.items()
+
+
+def test_every_key_of_old_modules_and_models_is_known(plugins: PluginManager) -> None:
+    known = for_backend(plugins.backend("megatron"), "0.19.2")
+    unknown = {key for key, _ in _old_keys() if not known.knows(tuple(key.split(".")))}
+    assert not unknown
+
+
+def test_defaults_of_keys_without_effect_are_those_of_the_modules() -> None:
+    modules = OLD["modules"]["sft_trainer"] | OLD["modules"]["pre_trainer"]
+    for name, key in OWN["keys"].items():
+        if "no_effect" in key and name in modules and name != "stage":
+            assert key["default"] == modules[name], name
