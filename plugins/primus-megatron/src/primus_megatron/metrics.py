@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -19,19 +20,22 @@ class Meter:
     def start(self) -> None:
         """Measure from now on."""
         self._sums: dict[str, torch.Tensor] = {}
-        self._counted = self._steps = self._skipped = 0
+        self._counts: Counter[str] = Counter()
+        self._steps = self._skipped = 0
         self._since = self._clock()
         self._paused = 0.0
 
-    def add(self, losses: Mapping[str, torch.Tensor], skipped: bool = False) -> None:
-        """One more step. The losses of a step that was skipped are not finite and stay out of the means."""
+    def step(self, skipped: bool) -> None:
+        """One more step, which the optimizer may have skipped."""
         self._steps += 1
         self._skipped += skipped
-        if not skipped:
-            self._counted += 1
-            for name, value in losses.items():
-                value = value.detach().float().sum()
-                self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def add(self, losses: Mapping[str, torch.Tensor]) -> None:
+        """Losses of one step."""
+        for name, value in losses.items():
+            value = value.detach().float().sum()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self._counts[name] += 1
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -46,7 +50,7 @@ class Meter:
 
         Waits for the device: the time covers all work that the steps asked for.
         """
-        means = {_NAMES.get(name, name): total.item() / self._counted for name, total in self._sums.items()}
+        means = {_NAMES.get(name, name): total.item() / self._counts[name] for name, total in self._sums.items()}
         seconds = self._clock() - self._since - self._paused
         values = {**means, "step_time": seconds / max(self._steps, 1), "skipped": self._skipped}
         self.start()

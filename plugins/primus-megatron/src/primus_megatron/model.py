@@ -26,13 +26,27 @@ def model_config(args: argparse.Namespace, run: Run) -> Any:
     """Megatron's description of the model; plugins see each chunk of it before it is wrapped for training."""
     config = _hybrid_config(args) if is_hybrid_model(args) else gpt_config_from_args(args)
 
-    def built(chunks: list[Any]) -> list[Any]:
+    def look(chunks: list[Any]) -> list[Any]:
         for chunk in chunks:
             run.model_built(chunk)
         return chunks
 
-    config.pre_wrap_hooks.append(built)
+    config.pre_wrap_hooks.append(look)
     return config
+
+
+def model_provider(run: Run) -> Callable[..., Any] | None:
+    """What builds a chunk of the model where a plugin registered one under its name; None: Megatron does."""
+    build = run.builder(run.model) if run.model else None
+    if build is None:
+        return None
+
+    def provide(**chunk: Any) -> Any:
+        model = build(run, **chunk)
+        run.model_built(model)
+        return model
+
+    return provide
 
 
 def _hybrid_config(args: argparse.Namespace) -> Any:

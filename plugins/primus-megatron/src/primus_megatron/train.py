@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core.enums import ModelType
+from megatron.core.transformer.moe.moe_logging import destroy_moe_metrics_tracker
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from megatron.training import pretrain as megatron_pretrain
 from megatron.training.argument_utils import pretrain_cfg_container_from_args
 from megatron.training.global_vars import set_global_variables
 from megatron.training.training import destroy_global_state
 
 from primus_core.errors import UserError
-from primus_megatron import arguments, checkpoints, model
+from primus_megatron import arguments, checkpoints
 from primus_megatron.data import datasets
+from primus_megatron.model import forward_step, model_config, model_provider
 
 if TYPE_CHECKING:
     import argparse
@@ -32,18 +35,26 @@ def train(run: Run) -> None:
             run.note(f"removed {path.name}: it was not saved to its end")
     set_global_variables(args)
     run.apply_patches("train")
-    config, provider = model.config_and_provider(args, run)
+    provider = model_provider(run)
+    config = None if provider else model_config(args, run)
     tuning = _fine_tuning(run, args, config) if run.stage == "posttrain" else None
     megatron_pretrain(
         pretrain_cfg_container_from_args(args, config),
         tuning.datasets if tuning else datasets,
         ModelType.encoder_or_decoder,
-        partial(model.forward_step, run),
+        partial(forward_step, run),
         provider,
     )
     if tuning:
         tuning.finished()
+    _forget()
+
+
+def _forget() -> None:
+    """Leave nothing of a training in the engine's modules."""
     destroy_global_state()
+    destroy_moe_metrics_tracker()
+    MTPLossLoggingHelper.tracker.clear()
     torch.distributed.destroy_process_group()
 
 

@@ -11,6 +11,7 @@ _FINGERPRINTS = Path(__file__).parent / "fingerprints.json"
 _CPU = Condition(platforms=("cpu",))
 _NO_TE = Condition(missing=("transformer_engine",))
 _NO_FUSED_ADAM = Condition(missing=("transformer_engine", "apex"))
+_LATENT = Condition(config={"multi_latent_attention": True, "q_lora_rank": None})
 _NO_MAMBA = Condition(missing=("mamba_ssm",))
 
 _CUDA_TENSORS = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ByteTensor")
@@ -121,15 +122,20 @@ _ENGINE_ON_CPU: tuple[tuple[str, str, Ref, tuple[Ref, ...], str], ...] = (
     ),
 )
 
-_REPORTING: tuple[tuple[str, str], ...] = (
-    ("train", "train"),
-    ("train_step", "train_step"),
-    ("training_log", "training_log"),
-    ("evaluate_and_print_results", "evaluate_and_print_results"),
-    ("evaluate", "evaluate"),
-    ("save_checkpoint", "save_checkpoint"),
-    ("maybe_finalize_async_save", "finalize_async_save"),
-    ("load_checkpoint", "load_checkpoint"),
+_REPORTING: tuple[tuple[Ref, str], ...] = (
+    ("megatron.training.training:train", "train"),
+    ("megatron.training.training:train_step", "train_step"),
+    ("megatron.training.training:training_log", "training_log"),
+    ("megatron.training.training:evaluate_and_print_results", "evaluate_and_print_results"),
+    ("megatron.training.training:evaluate", "evaluate"),
+    ("megatron.training.training:save_checkpoint", "save_checkpoint"),
+    ("megatron.training.training:maybe_finalize_async_save", "finalize_async_save"),
+    ("megatron.training.training:load_checkpoint", "load_checkpoint"),
+    ("megatron.core.transformer.moe.moe_logging:MoEMetricsTracker.report", "expert_losses"),
+    (
+        "megatron.core.transformer.multi_token_prediction:MTPLossLoggingHelper.track_mtp_metrics",
+        "later_token_losses",
+    ),
 )
 
 
@@ -226,12 +232,28 @@ def _without_mamba_ssm() -> Iterator[Patch]:
     )
 
 
-def _reporting() -> Iterator[Patch]:
-    for name, replacement in _REPORTING:
+def _latent_attention() -> Iterator[Patch]:
+    resolver = "megatron.core.transformer.mla_qk_norm_config:QKNormConfigResolver"
+    for name, method, replacement in (
+        ("unused-query-norm", "_raise_unused_q_norm", "accept_unused_query_norm"),
+        ("no-query-norm", "_resolve_mla_qk_layernorm", "without_query_norm"),
+    ):
         yield _patch(
-            f"report.{name.replace('_', '-')}",
+            f"latent.{name}",
+            "the engine cannot build latent attention that norms its keys and has no low rank for its queries",
+            f"{resolver}.{method}",
+            f"latent:{replacement}",
+            _LATENT,
+            set="megatron.latent",
+        )
+
+
+def _reporting() -> Iterator[Patch]:
+    for target, replacement in _REPORTING:
+        yield _patch(
+            f"report.{replacement.replace('_', '-')}",
             "tells primus what the training loop does; computes nothing else",
-            f"megatron.training.training:{name}",
+            target,
             f"reporting:{replacement}",
             phase="train",
             set="megatron.report",
@@ -249,6 +271,7 @@ def primus_megatron_patches() -> Iterator[Patch]:
     )
     yield from _without_transformer_engine()
     yield from _without_mamba_ssm()
+    yield from _latent_attention()
     yield _patch(
         "load-optimizer-without-gradients",
         "with fp32 parameters the distributed optimizer copies a checkpoint into parameters that require gradients",

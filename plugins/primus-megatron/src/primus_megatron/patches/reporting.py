@@ -112,11 +112,10 @@ def training_log(original: Function, run: Run) -> Function:
         is_first_iteration: bool = False,
         **kwargs: Any,
     ) -> Any:
-        reporter.meter.add(losses, bool(skipped))
-        last = step == reporter.args.train_iters
-        if is_first_iteration or last or step % reporter.args.log_interval == 0:
-            reporter.stepped(step, {"grad_norm": grad_norm, "lr": lr})
-        return original(
+        reporter.meter.step(bool(skipped))
+        if not skipped:  # else they may not be finite
+            reporter.meter.add(losses)
+        result = original(
             losses,
             total_losses,
             lr,
@@ -129,8 +128,48 @@ def training_log(original: Function, run: Run) -> Function:
             is_first_iteration=is_first_iteration,
             **kwargs,
         )
+        last = step == reporter.args.train_iters
+        if is_first_iteration or last or step % reporter.args.log_interval == 0:
+            reporter.stepped(step, {"grad_norm": grad_norm, "lr": lr})
+        return result
 
     return wrapped
+
+
+def expert_losses(original: Function, run: Run) -> Function:
+    """Losses that balance experts, which the engine adds up for its own log."""
+    meter = _reporter(run).meter
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, total_loss_dict: dict[str, torch.Tensor] | None = None, **kwargs: Any) -> Any:
+        losses: dict[str, torch.Tensor] = {}
+        result = original(*args, total_loss_dict=losses, **kwargs)
+        meter.add(losses)
+        _add(losses, total_loss_dict)
+        return result
+
+    return wrapped
+
+
+def later_token_losses(original: Function, run: Run) -> Function:
+    """Losses of predicting the tokens after the next."""
+    meter = _reporter(run).meter
+
+    @functools.wraps(original)
+    def wrapped(
+        scale: float, step: int, writer: Any, wandb: Any, total_loss_dict: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        losses: dict[str, torch.Tensor] = {}
+        original(scale, step, writer, wandb, losses)
+        meter.add({name: value for name, value in losses.items() if name.endswith("loss")})
+        _add(losses, total_loss_dict)
+
+    return wrapped
+
+
+def _add(losses: Mapping[str, torch.Tensor], totals: dict[str, torch.Tensor] | None) -> None:
+    if totals is not None:
+        totals |= {name: totals[name] + value if name in totals else value for name, value in losses.items()}
 
 
 def evaluate_and_print_results(original: Function, run: Run) -> Function:
