@@ -124,7 +124,7 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
     code = ExitCode(culprit.error["exit_code"]) if culprit.error else ExitCode.TRAINING_FAILED
     others = [rank for rank in ranks.values() if rank is not culprit and not rank.finished]
     return code, [
-        f"rank {culprit.rank} of {len(ranks)} failed first{_where(culprit)}",
+        f"rank {culprit.rank} of {culprit.state.get('world_size', len(ranks))} failed first{_where(culprit)}",
         *_cause(culprit),
         *_tail(attempt / "logs" / f"rank-{culprit.rank}.log", culprit.error["log_size"] if culprit.error else None),
         *_after(others),

@@ -18,10 +18,10 @@ class Heartbeat:
 
     _SIZE = 512
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, rank: int, world_size: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = os.open(folder / f"rank-{rank}.json", os.O_WRONLY | os.O_CREAT, 0o644)
-        self._fixed = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
+        self._fixed = {"rank": rank, "world_size": world_size, "pid": os.getpid(), "host": socket.gethostname()}
         self.rank = rank
         self.phase = "start"
         self.step: int | None = None

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     die_with_parent()
     place = place_of_this_process()
     console = redirect_output(attempt / "logs" / f"rank-{place.rank}.log")
-    heartbeat = Heartbeat(attempt / "ranks", place.rank)
+    heartbeat = Heartbeat(attempt / "ranks", place.rank, place.world_size)
     try:
         task = job.read(attempt)
         plugins = PluginManager.load(Path(task.primusfile) if task.primusfile else None)

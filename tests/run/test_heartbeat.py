@@ -6,7 +6,7 @@ from primus_core.run.heartbeat import Heartbeat, read_all
 
 
 def test_last_state_is_there_at_once(tmp_path):
-    beat = Heartbeat(tmp_path, 3)
+    beat = Heartbeat(tmp_path, 3, 8)
     assert read_all(tmp_path)[3]["phase"] == "start"
     beat.beat("a long name of a phase", 123456)
     beat.beat("save")
