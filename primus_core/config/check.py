@@ -19,15 +19,16 @@ def check(
 ) -> tuple[Problem, ...]:
     """The notices about an experiment, those of its resolution included.
 
-    Raises ``ConfigError`` with all errors: of the schema, of ``requires``, and of the plugins' own checks. Those are
-    left out while a value has the wrong type, as they may rely on types, and with ``values_only``.
+    Raises ``ConfigError`` with all errors: of the schema, of ``requires``, and of the plugins' own checks. Those may
+    rely on types: they are left out while a value has the wrong one, and with ``values_only``.
     """
     backend = plugins.backend(experiment.backend)
     schema = for_backend(backend, context.installed.get(backend.engine))
-    found = [*schema.check(experiment.config), *_missing_plugins(experiment)]
+    found = list(schema.wrong_values(experiment.config))
     if not found and not values_only:
         contributions = plugins.contributions("primus_check_config", experiment=experiment, context=context)
         found += (contribution.record for contribution in contributions)
+    found += (*schema.unknown_keys(experiment.config), *_missing_plugins(experiment))
     errors = {problem for problem in found if problem.severity == "error"}
     if errors:
         raise ConfigError(errors)

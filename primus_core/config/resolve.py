@@ -103,7 +103,8 @@ class _Resolution:
         known = [with_known_name(argument, schema.knows) for argument in parameters]
         outside = [argument for argument in known if argument.path[0] in layout.TOP and not schema.knows(argument.path)]
         top = lay_over(top, outside, self.problems)
-        known = self._renamed([argument for argument in known if argument not in outside], schema)
+        inside = [argument for argument in known if argument not in outside and not self._stray(argument, schema)]
+        known = self._renamed(inside, schema)
         below = defaults.merge(model)
 
         def build(derived: Tree, problems: list[Problem]) -> tuple[Tree, Tree]:
@@ -117,8 +118,7 @@ class _Resolution:
         config, outer = build(Tree(own.origin), self.problems)
         self._check_top(replace(top, items={**top.items, **outer.items}))
         if self._errors():
-            found = [*schema.check(config)]
-            raise ConfigError({*self._errors(), *(p for p in found if p.severity == "error")})
+            raise ConfigError({*self._errors(), *schema.check(config)})
         experiment = self._assemble(module, backend, early, schema, top, config, outer)
         derived = self._derive(experiment, below)
         if derived is None:
@@ -171,6 +171,16 @@ class _Resolution:
             else:
                 (own if named.path[0] in heads else others).append(named)
         return lay_over(top, own, self.problems), others
+
+    def _stray(self, argument: Argument, schema: Schema) -> bool:
+        """Whether an argument is no parameter but looks like a key of the experiment; notes the problem."""
+        name = ".".join(argument.path)
+        if schema.knows(argument.path) or schema.suggestion(name):
+            return False
+        hint = layout.EXPERIMENT.suggestion(name)
+        if hint:
+            self._error(argument.node.origin, f"unknown key '{name}'{hint}")
+        return bool(hint)
 
     def _renamed(self, arguments: list[Argument], schema: Schema) -> list[Argument]:
         """The arguments with renamed keys under their new names."""

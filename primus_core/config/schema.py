@@ -171,25 +171,37 @@ class Schema:
 
     # --- checking -------------------------------------------------------------------------------------------------
 
-    def check(self, tree: Tree, show: Callable[[str], str] = str, prefix: Path = ()) -> Iterator[Problem]:
+    def check(self, tree: Tree, show: Callable[[str], str] = str) -> list[Problem]:
         """Everything that is wrong with a tree. ``show`` turns a dotted key into what the user calls it."""
+        return [*self.unknown_keys(tree, show), *self.wrong_values(tree, show)]
+
+    def unknown_keys(self, tree: Tree, show: Callable[[str], str] = str, prefix: Path = ()) -> Iterator[Problem]:
+        """Keys that do not exist."""
         for name, node in tree.items.items():
             path = (*prefix, name)
             dotted = ".".join(path)
-            key = self.keys.get(dotted)
-            if "." in name and (key is not None or dotted in self.sections):
-                yield Problem(node.key or node.origin, f"unknown key '{show(dotted)}'; write it as {_nested(name)}")
-            elif key is not None:
-                yield from self._check_value(key, node, show(dotted))
-            elif dotted in self.sections:
-                if isinstance(node, Tree):
-                    yield from self.check(node, show, path)
-                else:
-                    yield Problem(
-                        node.origin, f"'{show(dotted)}' is a section with keys of its own, got {describe(node.value)}"
-                    )
-            else:
+            section = dotted in self.sections
+            if not section and dotted not in self.keys:
                 yield Problem(node.key or node.origin, self._unknown(dotted, show))
+            elif "." in name:
+                yield Problem(node.key or node.origin, f"unknown key '{show(dotted)}'; write it as {_nested(name)}")
+            elif section and isinstance(node, Tree):
+                yield from self.unknown_keys(node, show, path)
+
+    def wrong_values(self, tree: Tree, show: Callable[[str], str] = str, prefix: Path = ()) -> Iterator[Problem]:
+        """Values that do not fit their keys' types and choices."""
+        for name, node in tree.items.items():
+            path = (*prefix, name)
+            dotted = ".".join(path)
+            if "." in name:
+                continue
+            if (key := self.keys.get(dotted)) is not None:
+                yield from self._check_value(key, node, show(dotted))
+            elif dotted in self.sections and isinstance(node, Tree):
+                yield from self.wrong_values(node, show, path)
+            elif dotted in self.sections and isinstance(node, Leaf):
+                got = describe(node.value)
+                yield Problem(node.origin, f"'{show(dotted)}' is a section with keys of its own, got {got}")
 
     def _check_value(self, key: Key, node: Leaf | Tree, name: str) -> Iterator[Problem]:
         if isinstance(node, Tree):

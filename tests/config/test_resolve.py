@@ -78,6 +78,14 @@ def test_a_parameter_beats_a_section_of_the_same_name(toy: Toy) -> None:
     assert toy.resolve("exp.yaml", "metrics.sinks=[console]").metrics.plain() == {"sinks": ["console"]}
 
 
+def test_a_misspelled_key_of_the_experiment_on_the_command_line(toy: Toy) -> None:
+    toy.experiment("lr: 1\n")
+    assert toy.errors("exp.yaml", "exp_nam=x", "lunch.nnodes=2") == [
+        "command line, argument 1: unknown key 'exp_nam'; did you mean 'exp_name'?",
+        "command line, argument 2: unknown key 'lunch.nnodes'; did you mean 'launch.nnodes'?",
+    ]
+
+
 def test_the_full_path_of_a_parameter_and_of_the_presets(toy: Toy) -> None:
     toy.experiment("lr: 1\n")
     experiment = toy.resolve("exp.yaml", "modules.pre_trainer.overrides.lr=2", "modules.pre_trainer.model=base")
@@ -352,6 +360,10 @@ def test_checks_of_plugins_run_when_types_are_right(make_toy: Callable[[str], To
     assert toy.errors() == ["exp.yaml:7:20: does not divide by 16"]
     assert toy.errors("exp.yaml", "hidden_size=x") == [
         "command line, argument 1: 'hidden_size': expected a whole number, got the text 'x'"
+    ]
+    assert toy.errors("exp.yaml", "hiden=x") == [
+        "command line, argument 1: unknown key 'hiden'",
+        "exp.yaml:7:20: does not divide by 16",
     ]
     assert notices(toy, "hidden_size=32") == ["exp.yaml:6:11: the world is unknown"]
 
