@@ -49,6 +49,8 @@ class Options:
     lora_A_init_method: str = "xavier"
     lora_B_init_method: str = "zero"
     target_modules: tuple[str, ...] = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    save_merged: str | None = None
+    """Where the model goes after training with the adapters in its weights; a relative path lies in the run's folder."""
 
     @classmethod
     def of(cls, section: Mapping[str, Any] | None) -> Options | None:

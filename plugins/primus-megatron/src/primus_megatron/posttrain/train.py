@@ -55,13 +55,11 @@ class FineTuning:
 
     def finished(self) -> None:
         """Called after training: write the model with its adapters merged, if that is wanted."""
-        args = get_args()
-        path = (self.run.config.get("lora") or {}).get("save_merged")
-        if not path or not self.chunks:
+        if self.lora is None or not self.lora.save_merged:
             return
-        merged = self.run.folder / path
+        args, merged = get_args(), self.run.folder / self.lora.save_merged
         for chunk in self.chunks:
             lora.merge(chunk)
         args.save, args.no_save_optim, args.no_save_rng, args.async_save = str(merged), True, True, False
-        save_checkpoint(args.iteration, self.chunks, None, None, 0)
+        save_checkpoint(args.iteration, self.chunks, None, None, 0, release=True)
         self.run.note(f"adapters merged into {merged}")
