@@ -413,13 +413,14 @@ def _as_text(env: Tree) -> Tree:
     )
 
 
-def _without_references(tree: Tree) -> Tree:
-    """The tree less values that hold a substitution, whose types are not known yet."""
+def _without_references(tree: Tree, prefix: Path = ()) -> Tree:
+    """The tree less the keys whose values hold a substitution: their types are not known yet."""
     items: dict[str, Leaf | Tree] = {}
     for name, node in tree.items.items():
+        path = (*prefix, name)
         if isinstance(node, Tree):
-            items[name] = node if name == "overrides" else _without_references(node)
-        elif not (isinstance(node.value, str) and "${" in node.value):
+            items[name] = _without_references(node, path) if ".".join(path) in layout.EXPERIMENT.sections else node
+        elif not (layout.EXPERIMENT.key(path) and isinstance(node.value, str) and "${" in node.value):
             items[name] = node
     return replace(tree, items=items)
 
