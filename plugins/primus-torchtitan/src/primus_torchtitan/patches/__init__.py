@@ -1,0 +1,1 @@
+"""Replacements in the engine, each registered in ``records`` with its reason."""

@@ -1,0 +1,53 @@
+"""What this plugin contributes. Imports neither torch nor the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from primus_core.plugins import hookimpl
+from primus_core.plugins.records import Backend, Model
+
+_HERE = Path(__file__).parent
+_NAME = "torchtitan"
+
+
+@hookimpl
+def primus_backends() -> Iterable[Backend]:
+    yield Backend(
+        name=_NAME,
+        summary="torchtitan: Llama 3 and 4, Qwen 3, DeepSeek V3, GPT-OSS on FSDP2, tensor, pipeline, expert parallelism",
+        engine="torchtitan",
+        engine_versions=">=0.2.2,<0.3",
+        trainer="primus_torchtitan.train:train",
+        schemas=_HERE / "schemas",
+        presets=_HERE / "presets",
+        examples=_HERE / "examples",
+        templates=_HERE / "templates",
+        headline={
+            "architecture": "model.name",
+            "flavor": "model.flavor",
+            "tokenizer": "model.hf_assets_path",
+            "converters": "model.converters",
+        },
+        requires={
+            "torch": ">=2.13,<2.14",
+            "safetensors": ">=0.5",
+            "triton": ">=3.6",
+        },
+        optional={
+            "torchao": "Float8 and MX linear layers (pip install primus-torchtitan[float8]).",
+            "tensorboard": "Curves in TensorBoard.",
+        },
+        install="pip install primus-torchtitan",
+    )
+
+
+@hookimpl
+def primus_models() -> Iterable[Model]:
+    yield Model(
+        backend=_NAME,
+        name="llama3.2_1B",
+        preset=_HERE / "models" / "llama3.2_1B.yaml",
+        builder="primus_torchtitan.models.tied_llama3:build",
+    )
