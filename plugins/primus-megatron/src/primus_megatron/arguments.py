@@ -34,6 +34,7 @@ WITHOUT_TE: Mapping[str, Any] = {
     "moe_permute_fusion": False,
     "moe_router_fusion": False,
     "tp_comm_overlap": False,
+    "cross_entropy_fusion_impl": "native",
 }
 """How the engine computes the same without Transformer Engine."""
 
@@ -57,7 +58,7 @@ def parse(run: Run) -> argparse.Namespace:
     values = {**DEFAULTS, **values, **PLATFORMS.get(run.platform, {})}
     if not has_transformer_engine():
         values = _without_transformer_engine(values, run)
-    values |= tokenizer(values) | checkpoints(values, run.folder)
+    values |= tokenizer(values) | checkpoints(values, run.folder) | trackers(values, run)
 
     parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     parser.set_defaults(**_converted(parser, values))
@@ -113,8 +114,20 @@ def checkpoints(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if load := values.get("load"):
         paths["load"] = str(load if Path(load).exists() else folder / load)
     if save and values.get("auto_continue_train", True) and latest(paths["save"]) is not None:
-        paths |= {"load": paths["save"], "finetune": False, "no_load_optim": None, "no_load_rng": None}
+        paths |= {"load": paths["save"], "finetune": False, "pretrained_checkpoint": None, "ckpt_step": None}
+        paths |= {f"no_load_{part}": values.get(f"no_save_{part}") for part in ("optim", "rng")}
     return paths
+
+
+def trackers(values: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Where the engine's own curves go: nowhere unless ``disable_tensorboard`` or ``disable_wandb`` is false."""
+    board, biases = (not values.get(f"disable_{name}", True) for name in ("tensorboard", "wandb"))
+    return {
+        "tensorboard_dir": values.get("tensorboard_dir", str(run.attempt / "tensorboard")) if board else None,
+        "wandb_project": values.get("wandb_project", "") if biases else "",
+        "wandb_exp_name": values.get("wandb_exp_name", run.name),
+        "wandb_save_dir": values.get("wandb_save_dir", str(run.attempt / "wandb")),
+    }
 
 
 def _converted(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +137,8 @@ def _converted(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> di
 
 
 def _convert(action: argparse.Action, value: Any) -> Any:
+    if value is None:
+        return None
     if action.nargs in ("*", "+") or (isinstance(action.nargs, int) and action.nargs > 0):
         items = value.split() if isinstance(value, str) else value if isinstance(value, list) else [value]
         return [_convert_one(action, item) for item in items]

@@ -38,13 +38,20 @@ def train(run: Run) -> None:
     provider = model_provider(run)
     config = None if provider else model_config(args, run)
     tuning = _fine_tuning(run, args, config) if run.stage == "posttrain" else None
-    megatron_pretrain(
-        pretrain_cfg_container_from_args(args, config),
-        tuning.datasets if tuning else datasets,
-        ModelType.encoder_or_decoder,
-        partial(forward_step, run),
-        provider,
-    )
+    container = pretrain_cfg_container_from_args(args, config)
+    if run.config.get("disable_last_saving"):
+        container.checkpoint.save_interval = 1  # asked at the end only: was the last step saved
+    try:
+        megatron_pretrain(
+            container,
+            tuning.datasets if tuning else datasets,
+            ModelType.encoder_or_decoder,
+            partial(forward_step, run),
+            provider,
+        )
+    except SystemExit as end:  # how the engine ends before its last step: exit_interval, a time limit, a signal
+        if end.code:
+            raise
     if tuning:
         tuning.finished()
     _forget()
