@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import metadata
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.config.schema import Schema, for_backend
 from primus_core.config.tree import Leaf
@@ -39,6 +37,8 @@ def check(
 def _missing_plugins(experiment: Experiment) -> Iterator[Problem]:
     if experiment.requires is None:
         return
+    from packaging.requirements import InvalidRequirement, Requirement
+
     for text, place in zip(experiment.requires.value, experiment.requires.items, strict=True):
         try:
             wanted = Requirement(text)

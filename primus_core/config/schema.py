@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path as File
-from typing import Any, Final
-
-from packaging.version import InvalidVersion, Version
+from typing import TYPE_CHECKING, Any, Final
 
 from primus_core.config.source import scalar
 from primus_core.config.tree import Leaf, Path, Tree, nest
 from primus_core.errors import EnvironmentFault, Problem
 from primus_core.plugins.records import Backend
 from primus_core.secrets import MASK, is_secret_key
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 _WORDS: Final = {
     "bool": "true or false",
@@ -84,7 +85,7 @@ class Renamed:
 
     @property
     def over(self) -> bool:
-        return bool(self.until and self.version) and Version(self.version) >= Version(self.until)
+        return bool(self.until and self.version) and _order(self.version) >= _order(self.until)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +230,7 @@ class Schema:
     def _unknown(self, name: str, show: Callable[[str], str]) -> str:
         for version, keys in self._history.items():
             if name in keys:
-                newer = Version(version) > Version(self.version)
+                newer = _order(version) > _order(self.version)
                 when = f"available since {version}" if newer else f"gone after {version}"
                 return f"'{show(name)}' is not an option of {self.label or self.engine} ({when})"
         return f"unknown key '{show(name)}'{self.suggestion(name, show)}"
@@ -250,8 +251,9 @@ class Schema:
     @cached_property
     def _history(self) -> Mapping[str, frozenset[str]]:
         """Keys of other versions: newer ones oldest first, then older ones newest first."""
-        newer = sorted((v for v in self.others if Version(v) > Version(self.version)), key=Version)
-        older = sorted((v for v in self.others if Version(v) < Version(self.version)), key=Version, reverse=True)
+        here = _order(self.version)
+        newer = sorted((version for version in self.others if _order(version) > here), key=_order)
+        older = sorted((version for version in self.others if _order(version) < here), key=_order, reverse=True)
         return {version: frozenset(_read(self.others[version])["keys"]) for version in [*newer, *older]}
 
 
@@ -268,14 +270,7 @@ def for_backend(backend: Backend, installed: str | None = None) -> Schema:
 
 @lru_cache(maxsize=16)
 def _load(folder: File, engine: str, installed: str | None) -> Schema:
-    files: dict[str, File] = {}
-    for file in folder.glob(f"{engine}-*.json"):
-        version = file.stem.removeprefix(f"{engine}-")
-        try:
-            Version(version)
-        except InvalidVersion:
-            continue
-        files[version] = file
+    files = {file.stem.removeprefix(f"{engine}-"): file for file in folder.glob(f"{engine}-[0-9]*.json")}
     if not files:
         raise EnvironmentFault(f"there is no schema of {engine} in {folder}")
     version = nearest(files, installed)
@@ -293,11 +288,18 @@ def _load(folder: File, engine: str, installed: str | None) -> Schema:
 
 def nearest(supported: Iterable[str], installed: str | None) -> str:
     """The highest supported version that is not above the installed one; the lowest, or without one the highest."""
-    ordered = sorted(supported, key=Version)
-    if installed is None:
+    versions = list(supported)
+    ordered = sorted(versions, key=_order) if len(versions) > 1 else versions
+    if installed is None or len(ordered) == 1:
         return ordered[-1]
-    below = [version for version in ordered if Version(version) <= Version(installed)]
+    below = [version for version in ordered if _order(version) <= _order(installed)]
     return below[-1] if below else ordered[0]
+
+
+def _order(version: str) -> Version:
+    from packaging.version import Version
+
+    return Version(version)
 
 
 def schema_of(keys: Mapping[str, Mapping[str, Any]], engine: str, version: str = "0") -> Schema:
