@@ -18,7 +18,9 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 _ASSIGNMENT = re.compile(
-    r"""(?m)^(?P<head>[+\- ]?[ \t{-]*(?:export )?["']?(?P<name>\w+)["']? ?[:=] ?)[^\s#{\[(][^\n#]*$"""
+    r"""^(?P<head>[+\- ]?[ \t{-]*(?:export )?["']?(?P<name>\w+)["']? ?[:=] ?)"""
+    r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s#{\[("'][^\n#(\[]*$)""",
+    re.MULTILINE,
 )
 _SHORTEST = 6
 

@@ -21,11 +21,10 @@ _EVENT = '{"name": "torchelastic.worker.status.'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the launcher's command ended: its status, the signals that came from outside, processes that were left."""
+    """How the launcher's command ended: its status, and the signals that came from outside."""
 
     status: int
     signals: tuple[int, ...] = ()
-    left: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

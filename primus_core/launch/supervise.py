@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from primus_core.errors import ExitCode
@@ -44,8 +44,8 @@ def carry_out(
         )
         with _forwarding(child) as received:
             status = child.wait()
-    left = end_leftovers(attempt)
-    ending = Ending(status=status, signals=tuple(received), left=left)
+    end_leftovers(attempt)
+    ending = Ending(status=status, signals=tuple(received))
     code, story = explain(attempt, ending, secrets) if status or received else (ExitCode.DONE, "")
     if story:
         say(story)
@@ -65,15 +65,17 @@ def write_files(plan: Plan) -> None:
         file.path.write_text(file.text, encoding="utf-8")
 
 
-def end_leftovers(attempt: Path) -> tuple[int, ...]:
-    """Kill the processes of this attempt that are still there; returns their ids."""
-    found = tuple(_marked(attempt))
-    for pid in found:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    return found
+def end_leftovers(attempt: Path, patience: float = 5.0) -> frozenset[int]:
+    """Kill the processes of this attempt that are still there, and wait until they are gone; returns their ids."""
+    found: set[int] = set()
+    limit = time.monotonic() + patience
+    while (alive := set(_marked(attempt))) and time.monotonic() < limit:
+        for pid in alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        found |= alive
+        time.sleep(0.02)
+    return frozenset(found)
 
 
 def _marked(attempt: Path) -> Iterator[int]:
@@ -97,7 +99,8 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
         if child.poll() is None:
             child.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    heard = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]  # nohup stays nohup
+    before = {number: signal.signal(number, forward) for number in heard}
     try:
         yield received
     finally:

@@ -9,10 +9,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from primus_core.errors import EnvironmentFault
 from primus_core.launch.plan import PlanFile
 from primus_core.run import job
 from primus_core.secrets import MASK, is_secret_variable, mask_assignments, mask_words, scrub
@@ -29,16 +31,20 @@ def next_attempt(experiment: Path) -> Path:
 
 
 def create(experiment: Path) -> Path:
-    """A new attempt's folder, this caller's alone: of two that start at once, each gets its own."""
+    """A new attempt's folder, this caller's alone: of two that start at once, each gets its own.
+
+    Raises ``EnvironmentFault`` where it cannot be made.
+    """
     first = next_attempt(experiment)
-    first.parent.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(int(first.name)):
-        folder = first.parent / f"{number:04}"
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
+    try:
+        first.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(int(first.name)):
+            folder = first.parent / f"{number:04}"
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise EnvironmentFault(f"cannot make a folder for the run: {error.filename}: {error.strerror}") from error
     raise AssertionError
 
 

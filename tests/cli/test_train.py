@@ -35,6 +35,18 @@ modules:
       api_key: sekret-of-config
 """
 
+HOOKS = """\
+from primus_core.plugins import hookimpl
+
+@hookimpl
+def primus_run_started(run):
+    print("primusfile saw the start of", run.name)
+
+@hookimpl
+def primus_step_finished(step):
+    step / 0
+"""
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -260,11 +272,16 @@ def test_interrupt_ends_the_run_in_order(bench):
     assert not running(bench.attempt())
 
 
-def test_exit_code_of_a_worker_comes_through(bench):
-    result = bench.train("--bad_rank", "0", "--bad_way", "environment", "--message", "no sekret-of-config")
+def test_exit_code_of_a_worker_and_hooks_of_a_primusfile(bench):
+    (bench.folder / "hooks.py").write_text(HOOKS)
+    way = ("--bad_rank", "0", "--bad_way", "environment", "--message", "no sekret-of-config")
+    result = bench.run("--primusfile", "hooks.py", "train", "pretrain", "--config", "toy.yaml", *way)
     assert result.returncode == 3
     assert "  no ***" in result.stderr
     assert "sekret" not in result.stderr
+    log = (bench.attempt() / "logs/rank-0.log").read_text()
+    assert "primusfile saw the start of toy" in log
+    assert "failed in primus_step_finished: ZeroDivisionError" in log
 
 
 def test_terminal_shows_a_live_view(bench):

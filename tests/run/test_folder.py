@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from primus_core.errors import EnvironmentFault
 from primus_core.run import folder
 
 
@@ -18,3 +21,9 @@ def test_two_that_start_at_once_get_their_own(tmp_path):
     with ThreadPoolExecutor(16) as pool:
         made = list(pool.map(lambda _: folder.create(tmp_path), range(64)))
     assert sorted(path.name for path in made) == [f"{number:04}" for number in range(1, 65)]
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "output").touch()
+    with pytest.raises(EnvironmentFault, match=r"cannot make a folder for the run: .*output"):
+        folder.create(tmp_path / "output/group")
