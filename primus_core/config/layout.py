@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from primus_core.config.schema import schema_of
+from primus_core.config.tree import Path
 from primus_core.plugins.records import Stage
 
 MODULES: Final[Mapping[str, Stage]] = {
@@ -64,3 +65,8 @@ LEGACY: Final[Mapping[str, str]] = {
     "sink_level": "logs have no levels of their own per module",
 }
 """Keys beside ``overrides`` in old files, and why they are not needed."""
+
+
+def is_text(path: Path) -> bool:
+    """Whether the value at a path of an experiment is text, whatever it looks like."""
+    return path[0] == "env" or EXPERIMENT.is_text(path)

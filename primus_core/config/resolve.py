@@ -110,8 +110,8 @@ class _Resolution:
         def build(derived: Tree, problems: list[Problem]) -> tuple[Tree, Tree]:
             config = schema.coerce(lay_over(below.merge(derived).merge(own), known, problems))
             inner, outer = (
-                Interpolator(self.environ, (config, top), problems, keys.is_text, lambda path: _is_secret(path, schema))
-                for keys in (schema, layout.EXPERIMENT)
+                Interpolator(self.environ, (config, top), problems, is_text, lambda path: _is_secret(path, schema))
+                for is_text in (schema.is_text, layout.is_text)
             )
             return schema.coerce(inner.tree(config)), outer.tree(top.without("modules", "platform", "requires"))
 
@@ -243,7 +243,7 @@ class _Resolution:
             {name: node for name in ("framework", "config", "model") if (node := module.tree.items.get(name))},
         )
         prefix = ("modules", module.name)
-        tree = Interpolator(self.environ, (top,), self.problems, layout.EXPERIMENT.is_text).tree(wanted, prefix)
+        tree = Interpolator(self.environ, (top,), self.problems, layout.is_text).tree(wanted, prefix)
         return {name: node for name, node in tree.items.items() if isinstance(node, Leaf)}
 
     def _backend(self, module: _Module, early: Mapping[str, Leaf]) -> Backend | None:

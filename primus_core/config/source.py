@@ -28,6 +28,8 @@ _BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False
 _INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,999})|0o[0-7]{1,999}|0x[0-9a-fA-F]{1,999}")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*|(?=[eE])))([eE][-+]?[0-9]+)?")
 _SPECIAL: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_DEEPEST: Final = 100
+_LARGEST: Final = 100_000
 _TAB: Final = re.compile(r"^( *)\t+(?=[^\s#])", re.MULTILINE)
 
 
@@ -156,6 +158,7 @@ class _Builder:
         self.source, self.at, self.problems = source, at, problems
         self.done: dict[int, Leaf | Tree] = {}
         self.open: set[int] = set()
+        self.sizes: dict[int, int] = {}
 
     def place(self, node: yaml.Node) -> Origin:
         mark = node.start_mark
@@ -176,6 +179,9 @@ class _Builder:
             return self.scalar(node, origin, key)
         if node.tag not in (f"{_CORE}seq", f"{_CORE}map"):
             self.error(node, f"the tag {_tag(node)} is not supported")
+        if len(self.open) >= _DEEPEST:
+            self.error(node, f"nested more than {_DEEPEST} levels deep")
+            return Leaf(None, origin, key)
         self.open.add(id(node))
         if isinstance(node, yaml.MappingNode):
             built = Tree(origin, self.mapping(node), key)
@@ -184,6 +190,12 @@ class _Builder:
             values = [child.plain() if isinstance(child, Tree) else child.value for child in children]
             built = Leaf(values, origin, key, items=tuple(child.origin for child in children))
         self.open.discard(id(node))
+        below = [child for pair in node.value for child in (pair if isinstance(pair, tuple) else (pair,))]
+        size = self.sizes[id(node)] = 1 + sum(self.sizes.get(id(child), 1) for child in below)
+        if size > _LARGEST:
+            self.error(node, f"aliases make more than {_LARGEST} values of it")
+            built = Leaf(None, origin, key)
+            self.sizes[id(node)] = 1
         self.done[id(node)] = built
         return built
 

@@ -65,11 +65,18 @@ def test_sections_are_checked_after_substitution(toy: Toy) -> None:
 
 
 def test_sections_beside_the_parameters(toy: Toy) -> None:
-    top = "env: {A: 007, B: 1.10, C: true, D: '${HOME_DIR}/x'}\nlaunch: {nnodes: 2}\n"
+    top = "env: {A: 007, B: 1.10, C: true, D: '${HOME_DIR}/x', E: '${LONG}'}\nlaunch: {nnodes: 2}\n"
     toy.experiment("lr: 1\n", top=top)
-    toy.environ["HOME_DIR"] = "/home"
+    toy.environ |= {"HOME_DIR": "/home", "LONG": "1.10"}
     experiment = toy.resolve("exp.yaml", "launch.nproc_per_node=2", "env.NCCL_DEBUG=INFO", "--launch.master-port", "9")
-    assert experiment.env.plain() == {"A": "007", "B": "1.10", "C": True, "D": "/home/x", "NCCL_DEBUG": "INFO"}
+    assert experiment.env.plain() == {
+        "A": "007",
+        "B": "1.10",
+        "C": True,
+        "D": "/home/x",
+        "E": "1.10",
+        "NCCL_DEBUG": "INFO",
+    }
     assert experiment.launch.plain() == {"nnodes": 2, "nproc_per_node": 2, "master_port": 9}
 
 

@@ -157,6 +157,15 @@ def test_what_is_not_right_is_named_with_its_place(text: str, messages: list[str
     assert load(text)[1] == messages
 
 
+def test_texts_that_grow_without_end() -> None:
+    laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    laughs += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+    assert load(laughs)[1] == ["x.yaml:6:5: aliases make more than 100000 values of it"]
+    for deep in ("[" * 900 + "]" * 900, "\n" + "\n".join(" " * n + "a:" for n in range(1, 900))):
+        (message,) = load(f"a: {deep}\n")[1]
+        assert message.endswith("nested more than 100 levels deep")
+
+
 def test_explicit_tags_of_yaml_itself() -> None:
     value, problems = load("a: !!str 5\nb: !!float 3\nc: !!int 4\nd: !!null\n")
     assert not problems
