@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Backend, Model
+from primus_core.plugins.records import Backend, Model, Patch
+from primus_torchtitan.patches.records import primus_torchtitan_patches
 
 _HERE = Path(__file__).parent
 _NAME = "torchtitan"
@@ -16,7 +17,7 @@ _NAME = "torchtitan"
 def primus_backends() -> Iterable[Backend]:
     yield Backend(
         name=_NAME,
-        summary="torchtitan: Llama 3 and 4, Qwen 3, DeepSeek V3, GPT-OSS on FSDP2, tensor, pipeline, expert parallelism",
+        summary="torchtitan: Llama 3 and 4, Qwen 3, DeepSeek V3 and GPT-OSS in native PyTorch",
         engine="torchtitan",
         engine_versions=">=0.2.2,<0.3",
         trainer="primus_torchtitan.train:train",
@@ -51,3 +52,8 @@ def primus_models() -> Iterable[Model]:
         preset=_HERE / "models" / "llama3.2_1B.yaml",
         builder="primus_torchtitan.models.tied_llama3:build",
     )
+
+
+@hookimpl
+def primus_patches() -> Iterable[Patch]:
+    yield from primus_torchtitan_patches()
