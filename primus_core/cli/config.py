@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,6 +46,8 @@ def show(ctx: click.Context, experiment: Path, origins: bool, stage: Stage | Non
     from primus_core.config.render import dump
 
     state = ctx.ensure_object(State)
+    if str(experiment).startswith("-"):
+        raise UserError(f"the experiment stands first: primus config show EXPERIMENT {experiment} ...")
     resolved = resolve(experiment, stage, ctx.args, state.plugins, backend, state.environ)
     _notices(check_experiment(resolved, CheckContext(), state.plugins, values_only=True))
     click.echo(dump(resolved, origins=origins), nl=False)
@@ -70,7 +72,7 @@ def check(
 
     KEY=VALUE is laid over each of them.
     """
-    words = tuple(word for word in experiments if "=" in word)
+    words = tuple(word for word in experiments if "=" in word and not Path(word).is_file())
     files = [Path(word) for word in experiments if word not in words]
     if not files:
         raise UserError("no experiment to check")
@@ -80,18 +82,30 @@ def check(
     wrong = 0
     for file in files:
         try:
-            resolved = resolve(file, stage, words, state.plugins, backend, state.environ)
-            _notices(check_experiment(resolved, context, state.plugins))
+            for line in _checked(state, file, stage, words, backend, context):
+                click.echo(line)
         except ConfigError as error:
             wrong += 1
             click.echo(str(error), err=True)
-            continue
-        values = sum(1 for _ in resolved.config.leaves())
-        about = f"{resolved.stage} with {resolved.backend}, {values} values from {len(resolved.files)} files"
-        click.echo(f"{file}: ok ({about})")
     if wrong and len(files) > 1:
         click.echo(f"{wrong} of {len(files)} experiments are wrong", err=True)
     return ExitCode.USER_INPUT if wrong else ExitCode.DONE
+
+
+def _checked(
+    state: State, file: Path, stage: Stage | None, words: Sequence[str], backend: str | None, context: CheckContext
+) -> Iterator[str]:
+    """A line for each stage that the file has a module for, or for the one that is asked for."""
+    stages = [stage]
+    for each in stages:
+        resolved = resolve(file, each, words, state.plugins, backend, state.environ)
+        if each is None:
+            stages += [other for other in resolved.stages if other != resolved.stage]
+        _notices(check_experiment(resolved, context, state.plugins))
+        values = sum(1 for _ in resolved.config.leaves())
+        yield (
+            f"{file}: ok ({resolved.stage} with {resolved.backend}, {values} values from {len(resolved.files)} files)"
+        )
 
 
 @config.command()
@@ -117,7 +131,7 @@ def diff(state: State, first: Path, second: Path, stage: Stage | None, backend: 
         click.echo("the same values")
 
 
-@config.command()
+@config.command(context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.option("--backend", metavar="NAME", help="Default: all backends that know the key.")
 @pass_state

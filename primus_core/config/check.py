@@ -7,7 +7,6 @@ from importlib import metadata
 
 from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.config.schema import Schema, for_backend
-from primus_core.config.tree import Leaf
 from primus_core.errors import ConfigError, Problem
 from primus_core.plugins.manager import PluginManager
 
@@ -24,6 +23,7 @@ def check(
     schema = for_backend(backend, context.installed.get(backend.engine))
     found = list(schema.wrong_values(experiment.config))
     if not found and not values_only:
+        found += _refused(experiment, schema)
         contributions = plugins.contributions("primus_check_config", experiment=experiment, context=context)
         found += (contribution.record for contribution in contributions)
     found += (*schema.unknown_keys(experiment.config), *_missing_plugins(experiment))
@@ -54,16 +54,20 @@ def _missing_plugins(experiment: Experiment) -> Iterator[Problem]:
             yield Problem(place, f"requires: {text}, installed is {version} (pip install -U '{text}')")
 
 
+def _refused(experiment: Experiment, schema: Schema) -> Iterator[Problem]:
+    """Keys that ask for what the engine cannot do and what would change the model or its training."""
+    for path, leaf in experiment.config.leaves():
+        key = schema.key(path)
+        if key is not None and key.refused and leaf.value is not None and leaf.value != key.default:
+            yield Problem(leaf.origin, f"{key.name}: {key.refused}")
+
+
 def _without_effect(experiment: Experiment, schema: Schema) -> Iterator[Problem]:
     """Notices for keys that the user set and that do nothing here."""
     if experiment.preset is None:
         return
     for path, leaf in experiment.config.leaves():
         key = schema.key(path)
-        if key is not None and key.no_effect and leaf.value != key.default and _by_user(experiment, leaf):
+        if key is not None and key.no_effect and leaf.value != key.default and experiment.by_user(leaf.origin):
             message = f"'{key.name}' does nothing here: {key.no_effect}"
             yield Problem(leaf.key, message, "notice")
-
-
-def _by_user(experiment: Experiment, leaf: Leaf) -> bool:
-    return experiment.layers.get(leaf.origin.source, "experiment") in ("experiment", "command line")

@@ -38,6 +38,8 @@ class Experiment:
     launch: Tree
     env: Tree
     metrics: Tree = field(default_factory=lambda: Tree(Origin("default")))
+    stages: tuple[Stage, ...] = ()
+    """What the file has modules for."""
     requires: Leaf | None = None
     """A list of plugin distributions that must be installed, as requirement specifiers."""
     preset: str | None = None
@@ -60,6 +62,10 @@ class Experiment:
         """Where a dotted key got its value; the experiment file itself for a key that nobody set."""
         node = self.config.find(tuple(key.split(".")))
         return node.origin if node is not None else Origin(str(self.file))
+
+    def by_user(self, origin: Origin) -> bool:
+        """Whether what is written there was written by the user, in an experiment or on the command line."""
+        return self.layers.get(origin.source, "experiment") in ("experiment", "command line")
 
     @property
     def folder(self) -> Path:

@@ -338,6 +338,7 @@ class _Resolution:
             workspace=File(identity["workspace"]).expanduser(),
             module=module.name,
             stage=module.stage,
+            stages=tuple(dict.fromkeys(layout.MODULES[name] for name in _modules(top) if name in layout.MODULES)),
             backend=backend.name,
             model=stem(str(model.value)) if model is not None and model.value is not None else None,
             preset=stem(self.config) if self.config else None,

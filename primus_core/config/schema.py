@@ -57,6 +57,7 @@ class Key:
     help: str = ""
     secret: bool | None = None
     no_effect: str = ""
+    refused: str = ""
     owner: str = ""
 
     @property
@@ -338,6 +339,7 @@ def _keys(content: Mapping[str, Any]) -> dict[str, Key]:
             help=facts.get("help") or "",
             secret=facts.get("secret"),
             no_effect=facts.get("no_effect", ""),
+            refused=facts.get("refused", ""),
             owner=owner,
         )
     return keys

@@ -66,6 +66,23 @@ def test_check_of_several_files(toy: Toy, primus: Primus) -> None:
     assert primus("config", "check", "good.yaml", "--platform", "abacus")[0] == 2
 
 
+def test_check_looks_at_every_stage_of_a_file(toy: Toy, primus: Primus) -> None:
+    modules = "modules:\n  pre_trainer: {framework: toy}\n  post_trainer: {framework: toy, overrides: {lr: x}}\n"
+    toy.write("exp.yaml", modules)
+    code, out, err = primus("config", "check", "exp.yaml")
+    assert (code, out) == (2, "exp.yaml: ok (pretrain with toy, 4 values from 2 files)\n")
+    assert err == "exp.yaml:3:50: 'lr': expected a number, got the text 'x'\n"
+    assert primus("config", "check", "exp.yaml", "--stage", "pretrain")[0] == 0
+
+
+def test_the_experiment_stands_first(primus: Primus) -> None:
+    assert primus("config", "show", "--lr", "1", "exp.yaml") == (
+        2,
+        "",
+        "primus: the experiment stands first: primus config show EXPERIMENT --lr ...\n",
+    )
+
+
 def test_diff(toy: Toy, primus: Primus) -> None:
     toy.experiment("train_iters: 3\napi_key: s3cr3t-a\n", name="a.yaml", top="exp_name: x\n")
     toy.experiment("train_iters: 4\nsave: there\napi_key: s3cr3t-b\n", name="b.yaml", top="exp_name: x\n")
@@ -99,7 +116,7 @@ def test_explain(primus: Primus) -> None:
         "  2 in model preset base",
         "  4 in model preset small",
     ]
-    assert primus("config", "explain", "--", "--train-iters")[1].startswith("train_iters (toy")
+    assert primus("config", "explain", "--train-iters")[1].startswith("train_iters (toy")
     assert "now called 'use_turbo_grouped_gemm'" in primus("config", "explain", "use_turbo_grouped_mm")[1]
     assert primus("config", "explain", "train")[1].splitlines()[1:] == [
         "  train.micro_batch_size",
