@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from primus_core.config.experiment import Experiment
+from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.config.resolve import resolve
 from primus_core.config.tree import Tree
 from primus_core.plugins.manager import PluginManager
+from primus_core.plugins.records import Device
+from primus_megatron.checks import check
 
 PACKAGE = Path(__file__).parents[1] / "src" / "primus_megatron"
 OLD = json.loads(gzip.decompress((Path(__file__).parent / "data" / "old_layout.json.gz").read_bytes()))
@@ -132,3 +134,34 @@ def test_variables_of_the_old_examples_still_act(plugins: PluginManager) -> None
     assert experiment.get("pipeline_model_parallel_size") == 2
     assert experiment.get("train_data_path") == "/data/tokens"
     assert experiment.exp_name == "mine"
+
+
+CANNOT = {
+    "exp_pretrain.yaml": "no data",
+    "MI355X/llama3.1_8B-MXFP4-pretrain.yaml": "MXFP4 is not part of megatron-core",
+    "MI355X/deepseek_v3-BF16-pretrain.yaml": "full needs recompute_method",  # recompute_layer_ids named the layers
+    "MI355X/deepseek_v3-FP8-pretrain.yaml": "full needs recompute_method",
+} | {
+    f"{gpu}/llama3.1_405B-{precision}-pretrain.yaml": "126 layers do not divide by 8"
+    for gpu in ("MI300X", "MI325X", "MI355X")
+    for precision in ("BF16", "FP8")
+}
+"""Pre-training that megatron-core cannot do as it is written, and how it says so."""
+
+
+@pytest.mark.parametrize("name", [name for name, old in OLD["examples"].items() if old["config"] == "pre_trainer"])
+def test_pre_training_examples_pass_their_checks_where_they_are_meant_to_run(plugins: PluginManager, name: str) -> None:
+    experiment = resolve(PACKAGE / "examples" / name, None, [], plugins, environ={})
+    tp, pp, ep = (experiment.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert"))
+    workers = 8
+    while workers % (tp * pp) or workers % (pp * ep):
+        workers *= 2
+    place = CheckContext(
+        world_size=workers,
+        platform="rocm",
+        devices=(Device(name="AMD Instinct", arch="gfx950"),),
+        installed={"transformer-engine": "2.9"},
+    )
+    errors = [problem.message for problem in check(experiment, place) if problem.severity == "error"]
+    reason = CANNOT.get(name.removeprefix("configs/"))
+    assert [reason in error for error in errors] == [True] if reason else errors == []

@@ -38,6 +38,9 @@ WITHOUT_TE: Mapping[str, Any] = {
 }
 """How the engine computes the same without Transformer Engine."""
 
+OF_CONFIG = frozenset({"original_max_position_embeddings"})
+"""Not arguments, but fields of the model's configuration, which the engine fills from the arguments' namespace."""
+
 NEED_TE: tuple[str, ...] = ("fp8", "fp4", "fp8_param_gather", "fp4_param_gather")
 """What would compute something else without Transformer Engine."""
 
@@ -64,6 +67,8 @@ def parse(run: Run) -> argparse.Namespace:
     parser.set_defaults(**_converted(parser, values))
     args = parser.parse_args([])
     args.rank, args.world_size, args.local_rank = run.place.rank, run.place.world_size, run.place.local_rank
+    for key in OF_CONFIG & values.keys():
+        setattr(args, key, values[key])
     args._is_global_batch_size_explicitly_specified = args.global_batch_size is not None
     try:
         return validate_args(args)

@@ -258,7 +258,7 @@ def recomputation(values: Values, context: CheckContext) -> Iterator[Problem]:
     kind, method = values["recompute_granularity"], values["recompute_method"]
     if kind == "full" and not method:
         yield values.problem("recompute_granularity", "full needs recompute_method: uniform or block")
-    if kind == "full" and method and not values["recompute_num_layers"]:
+    if kind == "full" and method and values["recompute_num_layers"] is None:
         yield values.problem("recompute_method", f"{method} needs recompute_num_layers")
     if kind == "selective" and method:
         yield values.problem("recompute_method", f"{method} cannot be combined with recompute_granularity: selective")
@@ -386,7 +386,7 @@ def checkpoint(values: Values, context: CheckContext) -> Iterator[Problem]:
     for key in ("load", "pretrained_checkpoint"):
         path = values[key]
         must_be = values["exit_on_missing_checkpoint"] or key == "pretrained_checkpoint"
-        if path and must_be and not Path(path).expanduser().is_dir():
+        if path and must_be and not any(folder.is_dir() for folder in (Path(path), values.experiment.folder / path)):
             yield values.problem(key, f"there is no folder {path}")
 
 
