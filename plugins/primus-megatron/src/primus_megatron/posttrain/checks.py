@@ -76,8 +76,9 @@ def _lora(values: Values) -> Iterator[Problem]:
     targets = values["lora.target_modules"]
     if not targets:
         yield values.problem("lora.target_modules", "names no layers")
-    if (values["lora.dim"] or 32) < 1:
-        yield values.problem("lora.dim", f"{values['lora.dim']} is less than 1")
+    dim = values["lora.dim"]
+    if dim is not None and dim < 1:
+        yield values.problem("lora.dim", f"{dim} is less than 1")
     if not 0 <= (values["lora.dropout"] or 0) < 1:
         yield values.problem("lora.dropout", f"{values['lora.dropout']} is not at least 0 and less than 1")
     for key in ("lora.lora_A_init_method", "lora.lora_B_init_method"):

@@ -50,7 +50,7 @@ class Options:
     lora_B_init_method: str = "zero"
     target_modules: tuple[str, ...] = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
     save_merged: str | None = None
-    """Where the model goes after training with the adapters in its weights; a relative path lies in the run's folder."""
+    """Where the model with merged adapters goes after training; a relative path lies in the run's folder."""
 
     @classmethod
     def of(cls, section: Mapping[str, Any] | None) -> Options | None:

@@ -55,9 +55,10 @@ class FineTuning:
 
     def finished(self) -> None:
         """Called after training: write the model with its adapters merged, if that is wanted."""
-        if self.lora is None or not self.lora.save_merged:
+        args = get_args()
+        if self.lora is None or not self.lora.save_merged or args.curr_iteration + 1 < args.train_iters:
             return
-        args, merged = get_args(), self.run.folder / self.lora.save_merged
+        merged = self.run.folder / self.lora.save_merged
         for chunk in self.chunks:
             lora.merge(chunk)
         args.save, args.no_save_optim, args.no_save_rng, args.async_save = str(merged), True, True, False
