@@ -25,15 +25,14 @@ def experiment_schema(schemas: Mapping[str, Schema], models: Mapping[str, Iterab
     top = _properties(layout.EXPERIMENT)
     modules = top["properties"]["modules"]["properties"]
     for module in modules.values():
-        module["required"] = ["framework"]
         module["properties"]["framework"] = {"enum": sorted(schemas), "description": "the backend"}
         module["allOf"] = [
             {
-                "if": {"properties": {"framework": {"const": name}}},
+                "if": {"properties": {"framework": {"const": name}}, "required": ["framework"] * (len(schemas) > 1)},
                 "then": {
                     "properties": {
-                        "model": {"anyOf": [{"examples": sorted(models.get(name, ()))}]},
-                        "overrides": {"$ref": f"#/$defs/{name}"},
+                        "model": {"examples": sorted(models.get(name, ()))},
+                        "overrides": {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]},
                     }
                 },
             }

@@ -37,6 +37,7 @@ KEYS: dict[str, Any] = {
     "vault": {"type": "str", "default": None, "secret": True},
     "sink_level": {"type": "str", "default": None, "no_effect": "logs are kept per rank"},
     "use_turbo_grouped_gemm": {"type": "bool", "default": False},
+    "softcap": {"type": "float", "default": None, "refused": "capped scores are not part of toy-engine"},
 }
 RENAMED = {
     "use_turbo_grouped_mm": {"to": "use_turbo_grouped_gemm", "since": "1.0", "until": "3.0"},

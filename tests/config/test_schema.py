@@ -151,3 +151,13 @@ def test_keys_without_effect_give_a_notice_when_the_user_changed_them(toy: Toy) 
         "exp.yaml:6:7: 'sink_level' does nothing here: logs are kept per rank"
     ]
     assert toy.check("exp.yaml", "sink_level=null") == ()
+
+
+def test_keys_that_ask_for_what_cannot_be_had_are_refused_wherever_they_are_set(toy: Toy) -> None:
+    toy.experiment("softcap: null\n")
+    assert toy.errors() == []
+    toy.experiment("softcap: 30.0\n")
+    assert toy.errors() == ["exp.yaml:6:16: softcap: capped scores are not part of toy-engine"]
+    toy.write("plugin/presets/models/small.yaml", "softcap: 30.0\n")
+    toy.experiment("lr: 1\n")
+    assert toy.errors() == ["toy/models/small.yaml:1:10: softcap: capped scores are not part of toy-engine"]

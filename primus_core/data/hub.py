@@ -1,0 +1,34 @@
+"""What is said about a tokenizer that lies on the Hugging Face hub, or nowhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from primus_core.config.values import Values
+from primus_core.errors import Problem
+
+
+def tokenizer_here(values: Values, key: str, environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
+    """Problems with the tokenizer that ``key`` names: none for a local one or one in the hub's cache.
+
+    A notice for one that will be fetched, an error for a missing folder and for a name that cannot be fetched.
+    """
+    name = str(values[key])
+    local = f"{key} takes the folder of a local one too"
+    if Path(name).exists():
+        return
+    if name.startswith(("/", "./", "../", "~")) or name.count("/") != 1:
+        yield values.problem(key, f"there is no {name}; give the folder or file of a tokenizer")
+    elif not _cached(name, environ):
+        if environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+            yield values.problem(key, f"{name} is not in the hub's cache and HF_HUB_OFFLINE is set; {local}")
+        else:
+            yield values.problem(key, f"{name} will be fetched from the hub; {local}", "notice")
+
+
+def _cached(name: str, environ: Mapping[str, str]) -> bool:
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = Path(environ.get("HF_HOME") or cache / "huggingface")
+    return (Path(environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}").is_dir()
