@@ -6,50 +6,22 @@ what is known about the place of the run, and yields problems with the place of 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from primus_core.config.experiment import CheckContext, Experiment
+from primus_core.config.values import Values
+from primus_core.data.hub import tokenizer_here
 from primus_core.errors import Problem
+from primus_core.platforms.precision import can_fp4, can_fp8
 from primus_megatron.posttrain.checks import fine_tuning
 
-_KEYS = Path(__file__).parent / "schemas" / "keys.json"
 _TE = "transformer-engine"
 _INSTALL_TE = "pip install primus-megatron[te]"
 
 type Check = Callable[[Values, CheckContext], Iterable[Problem]]
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """An experiment's values, with short ways to read them and to complain about them."""
-
-    experiment: Experiment
-
-    def __getitem__(self, key: str) -> Any:
-        return self.experiment.get(key)
-
-    def size(self, key: str) -> int:
-        """A parallel size: 1 when nobody set it."""
-        return self[key] or 1
-
-    def problem(self, key: str, message: str, severity: Literal["error", "notice"] = "error") -> Problem:
-        return Problem(self.experiment.origin_of(key), f"{key}: {message}", severity)
-
-    def by_user(self, key: str) -> bool:
-        """Whether an experiment or the command line set it, rather than a preset."""
-        source = self.experiment.origin_of(key).source
-        return self.experiment.layers.get(source, "experiment") in ("experiment", "command line")
-
-    def largest(self, *keys: str) -> str:
-        """The key with the largest value: the one to change when their product does not fit."""
-        return max(keys, key=self.size)
 
 
 def check(experiment: Experiment, context: CheckContext) -> Iterator[Problem]:
@@ -273,18 +245,8 @@ def overlaps(values: Values, context: CheckContext) -> Iterator[Problem]:
         yield values.problem("overlap_param_gather", "needs overlap_grad_reduce")
 
 
-@cache
-def _refused_keys() -> dict[str, tuple[Any, str]]:
-    keys = json.loads(_KEYS.read_text(encoding="utf-8"))["keys"]
-    return {name: (key["default"], key["refused"]) for name, key in keys.items() if "refused" in key}
-
-
 def refused(values: Values, context: CheckContext) -> Iterator[Problem]:
-    """Keys that ask for another model than the engine can build."""
-    for key, (default, reason) in _refused_keys().items():
-        value = values[key]
-        if value is not None and value != default:
-            yield values.problem(key, reason)
+    """An option of the engine that asks for what its wheel lacks."""
     if values["perform_rl_step"]:
         yield values.problem("perform_rl_step", "reinforcement learning is not part of the megatron-core wheel")
 
@@ -356,27 +318,8 @@ def tokenizer(values: Values, context: CheckContext) -> Iterator[Problem]:
         yield values.problem(
             "tokenizer_model", "not set: give a folder with tokenizer.json, or a name on the Hugging Face hub"
         )
-    elif context.platform is not None and (kind or "").startswith(_HUB) and not Path(model).exists():
-        yield from _not_here(values, str(model))
-
-
-def _not_here(values: Values, model: str) -> Iterator[Problem]:
-    local = "tokenizer_model takes the folder of a local one too"
-    if model.startswith(("/", "./", "../", "~")) or model.count("/") != 1:
-        yield values.problem("tokenizer_model", f"there is no {model}; give the folder or file of a tokenizer")
-    elif not _cached(model):
-        if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-            yield values.problem(
-                "tokenizer_model", f"{model} is not in the hub's cache and HF_HUB_OFFLINE is set; {local}"
-            )
-        else:
-            yield values.problem("tokenizer_model", f"{model} will be fetched from the hub; {local}", "notice")
-
-
-def _cached(model: str) -> bool:
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
-    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    return (hub / f"models--{model.replace('/', '--')}").is_dir()
+    elif context.platform is not None and (kind or "").startswith(_HUB):
+        yield from tokenizer_here(values, "tokenizer_model")
 
 
 def checkpoint(values: Values, context: CheckContext) -> Iterator[Problem]:
@@ -430,26 +373,13 @@ def precision(values: Values, context: CheckContext) -> Iterator[Problem]:
     """What the hardware can compute with."""
     if values["fp4"] and values["fp4_recipe"] == "mxfp4":
         yield values.problem("fp4_recipe", "MXFP4 is not part of megatron-core; nvfp4 is, on NVIDIA Blackwell")
-    for key, able in (("fp8", _can_fp8), ("fp4", _can_fp4)):
+    for key, able in (("fp8", can_fp8), ("fp4", can_fp4)):
         if not values[key]:
             continue
         if context.platform == "cpu":
             yield values.problem(key, f"{_ON_CPU}; null trains in BF16")
         elif unable := sorted({device.arch for device in context.devices if not able(device.arch)}):
             yield values.problem(key, f"{', '.join(unable)} cannot compute in {key.upper()}; null trains in BF16")
-
-
-def _can_fp8(arch: str) -> bool:
-    return _compute_capability(arch) >= 89 or arch in ("gfx942", "gfx950") or arch.startswith("gfx12")
-
-
-def _can_fp4(arch: str) -> bool:
-    return _compute_capability(arch) >= 100 or arch == "gfx950" or arch.startswith("gfx125")
-
-
-def _compute_capability(arch: str) -> int:
-    match = re.fullmatch(r"sm_?(\d+)[a-z]?", arch)
-    return int(match[1]) if match else 0
 
 
 _CHECKS: tuple[Check, ...] = (

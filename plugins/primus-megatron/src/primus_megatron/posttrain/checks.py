@@ -13,7 +13,7 @@ from primus_core.errors import Problem
 from primus_megatron.posttrain.conversations import FORMATS
 
 if TYPE_CHECKING:
-    from primus_megatron.checks import Values
+    from primus_core.config.values import Values
 
 type Complain = Callable[[str, str], Problem]
 
