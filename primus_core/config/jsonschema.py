@@ -32,7 +32,7 @@ def experiment_schema(schemas: Mapping[str, Schema], models: Mapping[str, Iterab
                 "then": {
                     "properties": {
                         "model": {"examples": sorted(models.get(name, ()))},
-                        "overrides": {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]},
+                        "overrides": {"$ref": f"#/$defs/{name}"},
                     }
                 },
             }
@@ -45,7 +45,7 @@ def experiment_schema(schemas: Mapping[str, Schema], models: Mapping[str, Iterab
         "title": "primus experiment",
         **top,
         "anyOf": [{"required": ["modules"]}, {"required": ["extends"]}],
-        "$defs": {name: _properties(schema) for name, schema in schemas.items()},
+        "$defs": {name: _properties(schema) | {"type": ["object", "null"]} for name, schema in schemas.items()},
     }
 
 
