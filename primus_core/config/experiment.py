@@ -11,7 +11,7 @@ from primus_core.config.tree import Leaf, Tree
 from primus_core.errors import Origin, Problem
 
 if TYPE_CHECKING:
-    from primus_core.plugins.records import Device, Stage
+    from primus_core.plugins.records import Device, Ref, Stage
 
 
 type Layer = Literal["user defaults", "module defaults", "model preset", "derived", "experiment", "command line"]
@@ -44,6 +44,8 @@ class Experiment:
     """A list of plugin distributions that must be installed, as requirement specifiers."""
     preset: str | None = None
     """The module defaults that were taken."""
+    builder: Ref | None = None
+    """What builds the model in place of the engine, where a plugin registered it so."""
     files: tuple[Path, ...] = ()
     notices: tuple[Problem, ...] = ()
     layers: Mapping[str, Layer] = field(default_factory=dict)

@@ -323,6 +323,8 @@ class _Resolution:
         launch = _tree(outer, "launch")
         requires = top.items.get("requires")
         model = early.get("model")
+        name = stem(str(model.value)) if model is not None and model.value is not None else None
+        registered = self.plugins.models().get((backend.name, name)) if name else None
         metrics = _tree(outer, "metrics")
         leaves = [*config.leaves(), *env.leaves(("env",)), *launch.leaves(("launch",)), *metrics.leaves(("metrics",))]
         secrets = {
@@ -340,7 +342,8 @@ class _Resolution:
             stage=module.stage,
             stages=tuple(dict.fromkeys(layout.MODULES[name] for name in _modules(top) if name in layout.MODULES)),
             backend=backend.name,
-            model=stem(str(model.value)) if model is not None and model.value is not None else None,
+            model=name,
+            builder=registered.record.builder if registered else None,
             preset=stem(self.config) if self.config else None,
             config=config,
             launch=launch,

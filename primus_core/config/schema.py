@@ -211,28 +211,28 @@ class Schema:
                 yield Problem(node.origin, f"'{name}': expected {key.expected()}, got a mapping")
             return
         value = node.value
-        if isinstance(value, str) and (node.secret or key.hidden):
-            value = MASK
+        shown = MASK if isinstance(value, str) and (node.secret or key.hidden) else value
         if value is None:
             if not key.nullable and key.types:
                 yield Problem(node.origin, f"'{name}': expected {key.expected()}, got null (nothing)")
         elif key.types and not any(_fits(value, kind) for kind in key.types):
-            yield Problem(node.origin, f"'{name}': expected {key.expected()}, got {_got(value, key.types, node)}")
+            yield Problem(node.origin, f"'{name}': expected {key.expected()}, got {_got(shown, key.types, node)}")
         elif key.choices and not any(_same(value, choice) for choice in key.choices):
             if not (isinstance(value, list) and all(item in key.choices for item in value)):
-                yield Problem(node.origin, f"'{name}': {_not_a_choice(value, key.choices)}")
+                yield Problem(node.origin, f"'{name}': {_not_a_choice(shown, key.choices)}")
         elif isinstance(value, list) and key.items:
             for index, item in enumerate(value):
                 if not _fits(item, key.items):
                     place = node.items[index] if index < len(node.items) else node.origin
-                    got = _got(item, (key.items,), node)
+                    got = "something else" if node.secret or key.hidden else _got(item, (key.items,), node)
                     yield Problem(place, f"'{name}[{index}]': expected {_WORDS[key.items]}, got {got}")
 
     def _unknown(self, name: str, show: Callable[[str], str]) -> str:
         for version, keys in self._history.items():
             if name in keys:
                 newer = _order(version) > _order(self.version)
-                when = f"available since {version}" if newer else f"gone after {version}"
+                upgrade = f"available since {version}: pip install '{self.engine}>={version}'"
+                when = upgrade if newer else f"gone after {version}"
                 return f"'{show(name)}' is not an option of {self.label or self.engine} ({when})"
         return f"unknown key '{show(name)}'{self.suggestion(name, show)}"
 

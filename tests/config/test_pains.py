@@ -57,7 +57,8 @@ def test_p04_duplicate_keys_circles_and_missing_variables_have_places(toy: Toy) 
 def test_p05_an_option_of_a_newer_engine_is_named_as_such(toy: Toy) -> None:
     toy.experiment("enable_liger_kernel: true\n")
     assert toy.errors() == [
-        "exp.yaml:6:7: 'enable_liger_kernel' is not an option of toy-engine 2.0 (available since 2.5)"
+        "exp.yaml:6:7: 'enable_liger_kernel' is not an option of toy-engine 2.0 "
+        "(available since 2.5: pip install 'toy-engine>=2.5')"
     ]
 
 

@@ -76,7 +76,8 @@ def test_a_plugin_without_schemas_or_with_broken_ones_is_at_fault(tmp_path: Path
         ("zzz: {lr: 5}", "6:7: unknown key 'zzz'"),
         (
             "enable_liger_kernel: true",
-            "6:7: 'enable_liger_kernel' is not an option of toy-engine 2.0 (available since 2.5)",
+            "6:7: 'enable_liger_kernel' is not an option of toy-engine 2.0 "
+            "(available since 2.5: pip install 'toy-engine>=2.5')",
         ),
         ("legacy_norm: true", "6:7: 'legacy_norm' is not an option of toy-engine 2.0 (gone after 1.0)"),
         ("api_key: [s3cr3t]", "6:16: 'api_key': expected text or null, got a list"),
@@ -117,6 +118,8 @@ def test_secrets_do_not_stand_in_messages(toy: Toy) -> None:
     path.write_text(json.dumps(content))
     (message,) = toy.errors()
     assert "s3cr3t" not in message
+    toy.environ["MY_TOKEN"] = "adam"
+    assert toy.errors("exp.yaml", "vault=a", "optimizer=${MY_TOKEN}") == []
 
 
 def test_renamed_keys_are_taken_with_a_notice(toy: Toy) -> None:
