@@ -280,7 +280,7 @@ class _Resolution:
     def _preset(self, leaf: Leaf | None, kind: Kind, presets: Presets, schema: Schema) -> Tree:
         if leaf is None or not isinstance(leaf.value, str):
             return Tree(Origin(str(self.file)))
-        beside = File(leaf.origin.source) if leaf.origin.line else self.file
+        beside = File(leaf.origin.source)  # for the command line that is the working folder
         found: list[Problem] = []
         tree = schema.rename(self.reader.named(leaf, kind, presets, beside), found)
         self.problems += (problem for problem in found if problem.severity == "error")
@@ -323,8 +323,8 @@ class _Resolution:
         launch = _tree(outer, "launch")
         requires = top.items.get("requires")
         model = early.get("model")
-        name = stem(str(model.value)) if model is not None and model.value is not None else None
-        registered = self.plugins.models().get((backend.name, name)) if name else None
+        model_name = stem(str(model.value)) if model is not None and model.value is not None else None
+        registered = self.plugins.models().get((backend.name, model_name)) if model_name else None
         metrics = _tree(outer, "metrics")
         leaves = [*config.leaves(), *env.leaves(("env",)), *launch.leaves(("launch",)), *metrics.leaves(("metrics",))]
         secrets = {
@@ -342,7 +342,7 @@ class _Resolution:
             stage=module.stage,
             stages=tuple(dict.fromkeys(layout.MODULES[name] for name in _modules(top) if name in layout.MODULES)),
             backend=backend.name,
-            model=name,
+            model=model_name,
             builder=registered.record.builder if registered else None,
             preset=stem(self.config) if self.config else None,
             config=config,

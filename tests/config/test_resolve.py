@@ -142,6 +142,16 @@ def test_presets_by_name_with_or_without_ending_and_by_path(toy: Toy) -> None:
         assert (experiment.get("hidden_size"), experiment.get("num_layers")) == (hidden, layers)
 
 
+def test_a_path_is_relative_to_where_it_stands(toy: Toy) -> None:
+    toy.write("sub/mine.yaml", "hidden_size: 99\n")
+    toy.write("mine.yaml", "hidden_size: 98\n")
+    toy.write("sub/exp.yaml", "modules: {pre_trainer: {framework: toy, model: ./mine.yaml}}\n")
+    assert toy.resolve("sub/exp.yaml").get("hidden_size") == 99
+    assert toy.resolve("sub/exp.yaml", "modules.pre_trainer.model=./mine").get("hidden_size") == 98
+    (message,) = toy.errors("sub/exp.yaml", "modules.pre_trainer.model=./nobody")
+    assert message.startswith("command line, argument 1: there is no preset file './nobody'")
+
+
 def test_unknown_presets_are_named_with_a_suggestion(toy: Toy) -> None:
     toy.write("exp.yaml", "modules: {pre_trainer: {framework: toy, model: smal.yaml, config: pre}}\n")
     assert toy.errors() == [
@@ -162,13 +172,16 @@ def test_presets_and_models_of_other_plugins(make_toy: Callable[[str], Toy]) -> 
 
         @hookimpl
         def primus_models():
-            yield Model(backend="toy", name="theirs", preset=HERE / "theirs.yaml")
+            yield Model(backend="toy", name="theirs", preset=HERE / "theirs.yaml", builder="theirs:build")
         """
     )
     toy.write("plugin/more/models/extra.yaml", "extends: [base, theirs]\n")
     toy.write("plugin/theirs.yaml", "hidden_size: 7\n")
     toy.write("exp.yaml", "modules: {pre_trainer: {framework: toy, model: extra}}\n")
     assert (toy.resolve().get("hidden_size"), toy.resolve().get("num_layers")) == (7, 2)
+    assert toy.resolve().builder is None
+    toy.write("exp.yaml", "modules: {pre_trainer: {framework: toy, model: theirs.yaml}}\n")
+    assert toy.resolve().builder == "theirs:build"
     toy.write("plugin/more/models/small.yaml", "hidden_size: 7\n")
     toy.write("exp.yaml", "modules: {pre_trainer: {framework: toy, model: small}}\n")
     (message,) = toy.errors()
