@@ -124,7 +124,7 @@ class Reader:
         if name.startswith(("./", "../", "/")):
             file = _beside(File(beside, str(beside)), name)
             if file is None:
-                self.error(leaf.origin, f"there is no preset file '{name}' beside {beside}")
+                self.error(leaf.origin, f"there is no preset file '{name}' in {beside.parent}")
             return file
         found = presets.find(kind, name)
         if not found:
