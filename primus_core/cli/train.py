@@ -146,6 +146,7 @@ def _carry_out(state: State, order: Order, options: Mapping[str, Any]) -> int:
         return ExitCode.DONE
     _require(request.backend, platform.name)
     sinks.require(experiment.metrics, plugins)
+    plugins.contributions("primus_prepare_launch", request=request, plan=plan)
     if order.export_config:
         _export(experiment, order.export_config)
     return _run(preparation)
@@ -162,7 +163,6 @@ def _run(preparation: Preparation) -> int:
     attempt = folder.create(experiment.folder)
     request = preparation.request(attempt)
     plan = preparation.plan(request)
-    preparation.plugins.contributions("primus_prepare_launch", request=request, plan=plan)
     secrets = preparation.secrets(plan)
     folder.record(
         attempt,

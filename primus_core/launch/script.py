@@ -15,10 +15,12 @@ _END = "END_OF_FILE"
 def render(plan: Plan, secrets: Iterable[str] = ()) -> str:
     """The whole plan in one subshell, which stops at the first error and leaves the user's shell as it was.
 
+    It writes over no file: pasted twice, it does not mix two runs.
+
     Secrets are masked: their lines are comments, so that what your shell has is used.
     """
     body = "".join([*map(_export, plan.env), *_files(plan), _command(plan.argv)])
-    return scrub(f"(set -e\n{body})\n", (*secrets, *(var.value for var in plan.env if var.secret)))
+    return scrub(f"(set -eC\n{body})\n", (*secrets, *(var.value for var in plan.env if var.secret)))
 
 
 def _export(var: EnvVar) -> str:

@@ -33,6 +33,7 @@ def paste(script: str) -> str:
 def test_every_word_arrives_as_it_was(tmp_path: Path, argv, value, content):
     variable = EnvVar(name="T_X", value=value, origin="a\nb")
     file = PlanFile(path=tmp_path / "a b'c" / "file", text=content)
+    file.path.unlink(missing_ok=True)
     shown = paste(render(Plan(argv=(sys.executable, "-c", SHOW, *argv), env=(variable,), files=(file,))))
     assert json.loads(shown) == [argv, {"T_X": value}]
     assert file.path.read_bytes().decode() == (content if content.endswith("\n") or not content else content + "\n")
@@ -46,6 +47,12 @@ def test_the_shell_stays_as_it_was_and_errors_stop():
     done = subprocess.run(["bash"], input=render(unwritable), capture_output=True, text=True)
     assert done.returncode != 0
     assert "started" not in done.stdout
+
+
+def test_nothing_is_written_over(tmp_path):
+    script = render(Plan(argv=("echo", "started"), files=(PlanFile(path=tmp_path / "file", text="x\n"),)))
+    assert paste(script) == "started\n"
+    assert subprocess.run(["bash"], input=script, capture_output=True, text=True).stdout == ""
 
 
 def test_secrets_are_masked_everywhere():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from primus_core.errors import ConfigError, Origin
 from primus_core.plugins.manager import PluginManager
 from primus_core.run import metrics, sinks
 from primus_core.run.sinks import mlflow, tensorboard, wandb
-from primus_core.run.sinks.console import Console, clock, quantity, sparkline
+from primus_core.run.sinks.console import Console, Curve, clock, quantity, sparkline
 
 HERE = Origin("x.yaml", 1, 1)
 EVENTS = [
@@ -89,7 +90,9 @@ def test_wandb_offline(tmp_path, monkeypatch):
     sink = wandb.make(run(tmp_path, wandb={"project": "p", "mode": "offline"}))
     feed(sink)
     (record,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    written = record.read_bytes()
+    limit = time.monotonic() + 20  # their own process writes it
+    while b"valid/loss" not in (written := record.read_bytes()) and time.monotonic() < limit:
+        time.sleep(0.1)
     assert b"train/loss" in written
     assert b"valid/loss" in written
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"sekret" in path.read_bytes()]
@@ -143,3 +146,13 @@ def test_figures():
     assert len(sparkline([float(n) for n in range(1000)], 40)) == 40
     assert sparkline([1.0, 1.0], 40) == "▁▁"
     assert sparkline([1.0, 2.0], 40, "ascii") == "->"
+
+
+def test_long_curves_are_kept_short():
+    curve = Curve()
+    for number in range(100_000):
+        curve.add(float(number))
+    assert (curve.first, curve.last) == (0.0, 99_999.0)
+    assert 1024 <= len(curve.means) < 2048
+    assert curve.means == sorted(curve.means)
+    assert curve.means[0] == 31.5

@@ -51,13 +51,37 @@ class Console:
         self.out.flush()
 
 
+class Curve:
+    """A series in bounded memory: of a long one, means of as many neighbours as it takes."""
+
+    _MOST = 2048
+
+    def __init__(self) -> None:
+        self.means: list[float] = []
+        self.first: float | None = None
+        self.last: float | None = None
+        self._open: list[float] = []
+        self._width = 1
+
+    def add(self, value: float) -> None:
+        self.first = value if self.first is None else self.first
+        self.last = value
+        self._open.append(value)
+        if len(self._open) == self._width:
+            self.means.append(math.fsum(self._open) / self._width)
+            self._open = []
+        if len(self.means) == self._MOST:
+            self.means = [(a + b) / 2 for a, b in itertools.batched(self.means, 2)]
+            self._width *= 2
+
+
 class Progress:
     """What is known so far: steps, losses, and from them the time that is left."""
 
     def __init__(self) -> None:
         self.step = 0
         self.steps: int | None = None
-        self.losses: list[float] = []
+        self.losses = Curve()
         self.valid: float | None = None
         self.checkpoint: int | None = None
         self.latest: Mapping[str, Any] = {}
@@ -72,7 +96,7 @@ class Progress:
                 self.latest = event
                 self._marks = [*self._marks[-19:], (time.monotonic(), self.step)]
                 if event.get("loss") is not None:
-                    self.losses.append(event["loss"])
+                    self.losses.add(event["loss"])
             case "eval":
                 self.valid = event.get("loss")
             case "checkpoint":
@@ -135,8 +159,9 @@ def summary(event: Mapping[str, Any], progress: Progress, attempt: Path, encodin
     if progress.valid is not None:
         parts.append(f"valid loss {progress.valid:.4f}")
     yield ", ".join(parts)
-    if len(progress.losses) > 1:
-        yield f"loss {progress.losses[0]:.4f} {sparkline(progress.losses, 40, encoding)} {progress.losses[-1]:.4f}"
+    losses = progress.losses
+    if len(losses.means) > 1:
+        yield f"loss {losses.first:.4f} {sparkline(losses.means, 40, encoding)} {losses.last:.4f}"
     if finished:
         yield f"run folder: {attempt}"
 

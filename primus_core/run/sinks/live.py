@@ -58,5 +58,5 @@ class Live:
             ProgressBar(total=progress.steps, completed=progress.step, width=30),
             Text("" if progress.seconds_left is None else f"{clock(progress.seconds_left)} left"),
         )
-        curve = sparkline(progress.losses, max(10, self._console.width - 2), self._console.encoding)
+        curve = sparkline(progress.losses.means, max(10, self._console.width - 2), self._console.encoding)
         return Group(row, Text("  ".join(figures(progress.latest))), Text(curve, "cyan"))
