@@ -10,6 +10,9 @@ from primus_core.plugins.records import Condition, Patch, Phase, Ref
 _FINGERPRINTS = Path(__file__).parent / "fingerprints.json"
 _CPU = Condition(platforms=("cpu",))
 _NO_TE = Condition(missing=("transformer_engine",))
+_PYTORCH_ATTENTION = Condition(
+    missing=("transformer_engine",), config={"attention_backend": frozenset({None, "auto", "flash", "fused"})}
+)
 _NO_FUSED_ADAM = Condition(missing=("transformer_engine", "apex"))
 _LATENT = Condition(config={"multi_latent_attention": True, "q_lora_rank": None})
 _NO_MAMBA = Condition(missing=("mamba_ssm",))
@@ -192,7 +195,7 @@ def _without_transformer_engine() -> Iterator[Patch]:
         "attention or packed sequences",
         "megatron.core.models.backends:LocalSpecProvider.core_attention",
         "attention:core_attention",
-        _NO_TE,
+        _PYTORCH_ATTENTION,
     )
     yield _patch(
         "torch-norm",
