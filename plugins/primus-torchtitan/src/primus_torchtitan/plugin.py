@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from primus_core.config.experiment import CheckContext, Experiment
+from primus_core.errors import Problem
+from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Backend, Model, Patch
+from primus_core.plugins.records import Backend, EnvVar, Model, Patch
 from primus_torchtitan.patches.records import primus_torchtitan_patches
 
 _HERE = Path(__file__).parent
@@ -57,3 +60,20 @@ def primus_models() -> Iterable[Model]:
 @hookimpl
 def primus_patches() -> Iterable[Patch]:
     yield from primus_torchtitan_patches()
+
+
+@hookimpl
+def primus_check_config(experiment: Experiment, context: CheckContext) -> Iterable[Problem]:
+    if experiment.backend == _NAME:
+        from primus_torchtitan.checks import check
+
+        yield from check(experiment, context)
+
+
+@hookimpl
+def primus_launch_env(request: LaunchRequest) -> Iterable[EnvVar]:
+    if request.backend.name == _NAME:
+        from primus_torchtitan.derived import environment
+
+        for name, value in environment(request.experiment, request.platform).items():
+            yield EnvVar(name=name, value=value, origin="primus-torchtitan")

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torchtitan.models.llama3 import Transformer, TransformerModelArgs
+from torchtitan.models.llama3.model.args import RoPEScalingArgs
 from torchtitan.models.llama3.model.state_dict_adapter import Llama3StateDictAdapter
 from torchtitan.protocols.train_spec import TrainSpec
 
 from primus_core.run.context import Run
-from primus_torchtitan.flavors import with_fields
+from primus_torchtitan.flavors import own
 
-_OWN = Path(__file__).with_name("flavors.json")
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def build(run: Run, *, spec: TrainSpec) -> TrainSpec:
     """The engine's Llama 3 with the flavor of ``run.model``; other flavors are no longer there."""
-    own = json.loads(_OWN.read_text(encoding="utf-8"))[run.model]
+    added = own()[run.model]
+    rope = {name.partition(".")[2]: value for name, value in added["fields"].items() if "." in name}
+    fields = {name: value for name, value in added["fields"].items() if "." not in name}
     return replace(
         spec,
         model_cls=TiedTransformer,
-        model_args={own["flavor"]: with_fields(TiedModelArgs(), own["fields"])},
+        model_args={added["flavor"]: TiedModelArgs(**fields, rope_scaling_args=RoPEScalingArgs(**rope))},
         state_dict_adapter=TiedStateDictAdapter,
     )
 
