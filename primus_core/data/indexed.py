@@ -99,6 +99,7 @@ class IndexedReader:
         if idx_path.stat().st_size < HEADER.size + 12 * sequences + 8 * boundaries:
             raise UserError(f"{idx_path}: cut off: {sequences} sequences are announced")
         self.dtype = DTYPES[code]
+        self.prefix = prefix
         index = np.memmap(idx_path, mode="r")
         self.lengths: NDArray[np.int32] = np.frombuffer(index, np.int32, sequences, HEADER.size)
         at = HEADER.size + self.lengths.nbytes
@@ -125,6 +126,11 @@ class IndexedReader:
             return self.tokens[:0]
         start = int(self._pointers[first]) // self.tokens.itemsize
         return self.tokens[start : start + int(self.lengths[first:last].sum())]
+
+    def sequence(self, number: int) -> NDArray[Any]:
+        """The tokens of a sequence, of which a document has one or more."""
+        start = int(self._pointers[number]) // self.tokens.itemsize
+        return self.tokens[start : start + int(self.lengths[number])]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return map(self.__getitem__, range(len(self)))

@@ -50,8 +50,9 @@ def tied_together(original: Function) -> Function:
 
     @functools.wraps(original)
     def apply_fsdp(model: Any, *args: Any, **kwargs: Any) -> Any:
-        if None in (model.tok_embeddings, model.output) or model.tok_embeddings.weight is not model.output.weight:
+        if not getattr(model.model_args, "enable_weight_tying", False):
             return original(model, *args, **kwargs)
+        model.output.weight = model.tok_embeddings.weight
         shard = module.fully_shard  # type: ignore[attr-defined]
 
         def fully_shard(what: Any, **options: Any) -> Any:

@@ -111,15 +111,14 @@ def primus_torchtitan_patches() -> Iterator[Patch]:
         "engine:scaled_gradients",
         upstream=f"{_ISSUES}/2972",
     )
-    yield _patch(
-        "tied-weights",
-        "FSDP refuses weights that belong to two groups, as those of tied embeddings do",
-        "torchtitan.models.llama4.infra.parallelize:apply_fsdp",
-        "engine:tied_together",
-        aliases=tuple(
-            f"torchtitan.models.{model}.infra.parallelize:apply_fsdp" for model in ("deepseek_v3", "gpt_oss", "qwen3")
-        ),
-    )
+    for model, borrowers in (("llama3", ()), ("llama4", ("deepseek_v3", "gpt_oss", "qwen3"))):
+        yield _patch(
+            f"tied-weights.{model}",
+            "FSDP refuses weights that belong to two groups, as those of tied embeddings do",
+            f"torchtitan.models.{model}.infra.parallelize:apply_fsdp",
+            "engine:tied_together",
+            aliases=tuple(f"torchtitan.models.{other}.infra.parallelize:apply_fsdp" for other in borrowers),
+        )
     yield _patch(
         "gpt-oss-dtype",
         "the experts of GPT-OSS return bfloat16 whatever they are given",

@@ -1,0 +1,56 @@
+"""From the parameters of a run to the engine's ``JobConfig``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from torchtitan.config import JobConfig
+
+from primus_core.errors import UserError
+
+if TYPE_CHECKING:
+    from primus_core.run.context import Run
+
+_TURBO = "primus_turbo"
+_NONE = type(None)
+
+
+def job_config(run: Run) -> JobConfig:
+    """The engine's configuration. What is not the engine's own is left out: the schema tells what becomes of it.
+
+    Output goes to the folder of the attempt, checkpoints to ``checkpoints`` in the folder of the run.
+    """
+    job: JobConfig = _build(JobConfig, run.config)
+    job.job.dump_folder = str(run.attempt)
+    same = job.checkpoint.folder == JobConfig().checkpoint.folder
+    job.checkpoint.folder = str(run.folder / ("checkpoints" if same else job.checkpoint.folder))
+    job.metrics.disable_color_printing = True
+    if problem := "\n".join(_impossible(job, run)):
+        raise UserError(problem)
+    return job
+
+
+def overrides(run: Run) -> dict[str, Any]:
+    """The keys of ``model`` that are fields of the model's flavor rather than of ``JobConfig``."""
+    known = {field.name for field in dataclasses.fields(JobConfig().model)}
+    return {key: value for key, value in run.config.get("model", {}).items() if key not in known}
+
+
+def _build(kind: type, values: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(kind)
+    given = {}
+    for name in hints.keys() & values.keys():
+        nested = dataclasses.is_dataclass(hints[name])
+        if values[name] is not None:
+            given[name] = _build(hints[name], values[name]) if nested else values[name]
+        elif not nested and _NONE in getattr(hints[name], "__args__", ()):
+            given[name] = None
+    return kind(**given)
+
+
+def _impossible(job: JobConfig, run: Run) -> Iterator[str]:
+    """What the engine cannot do on this platform or in this version, in words."""
+    if run.platform == "cpu" and job.parallelism.context_parallel_degree > 1:
+        yield "parallelism.context_parallel_degree: context parallelism has no attention for the CPU; leave it at 1"

@@ -1,0 +1,65 @@
+"""The engine's trainer, its life told to primus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torchtitan.protocols import train_spec as engine_specs
+from torchtitan.tools.logging import init_logger
+from torchtitan.train import Trainer
+
+from primus_torchtitan.v02.checkpoints import Checkpoints
+from primus_torchtitan.v02.job import job_config
+from primus_torchtitan.v02.spec import train_spec
+
+if TYPE_CHECKING:
+    from torchtitan.config import JobConfig
+
+    from primus_core.run.context import Run
+
+
+class PrimusTrainer(Trainer):  # type: ignore[misc]
+    """Says what it is doing; computes nothing else than the engine's."""
+
+    def __init__(self, run: Run, job: JobConfig) -> None:
+        self.run = run
+        super().__init__(job)
+        self.checkpointer = Checkpoints(run, self.checkpointer, self.metrics_processor, job)
+
+    def train(self) -> None:
+        self.run.enter("load")
+        super().train()
+
+    def batch_generator(self, data_iterable: Any) -> Iterator[Any]:
+        self.run.expect(self.job_config.training.steps, self.step)
+        self.metrics_processor.start(self.step)
+        batches = super().batch_generator(data_iterable)
+        while True:
+            self.run.enter("data", self.step)
+            batch = next(batches)
+            self.run.enter("forward", self.step)
+            yield batch
+
+
+def train(run: Run) -> None:
+    init_logger()
+    run.apply_patches("build")
+    job = job_config(run)
+    spec = train_spec(run, job)
+    run.apply_patches("train")
+    name = job.model.name
+    engine_specs.register_train_spec(name, spec)
+    trainer = None
+    try:
+        trainer = PrimusTrainer(run, job)
+        if job.checkpoint.create_seed_checkpoint:
+            trainer.checkpointer.save(curr_step=0, last_step=True)
+        else:
+            trainer.train()
+    finally:
+        if trainer is not None:
+            trainer.close()
+        engine_specs._extra_train_specs.pop(name)
+    torch.distributed.destroy_process_group()
