@@ -13,7 +13,7 @@ from typing import Any
 
 from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.config.values import Values
-from primus_core.data.hub import tokenizer_here
+from primus_core.data.here import tokenizer_here, tokens_here
 from primus_core.errors import Problem
 from primus_core.platforms.precision import can_fp4, can_fp8
 from primus_megatron.posttrain.checks import fine_tuning
@@ -281,12 +281,7 @@ def data(values: Values, context: CheckContext) -> Iterator[Problem]:
         return
     for key in _DATA_PATHS:
         for prefix in _prefixes(values[key]):
-            missing = [ending for ending in (".bin", ".idx") if not Path(f"{prefix}{ending}").is_file()]
-            if not missing:
-                continue
-            names = " and ".join(f"{prefix}{ending}" for ending in missing)
-            hint = "; write it without its ending" if Path(prefix).is_file() else " (`primus data prepare` writes them)"
-            yield values.problem(key, f"there is no file {names}{hint}")
+            yield from tokens_here(values, key, prefix)
 
 
 def _prefixes(value: Any) -> list[str]:

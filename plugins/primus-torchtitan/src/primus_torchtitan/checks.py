@@ -14,7 +14,7 @@ from typing import NamedTuple
 from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.config.tree import Leaf, Tree
 from primus_core.config.values import Values
-from primus_core.data.hub import tokenizer_here
+from primus_core.data.here import tokenizer_here
 from primus_core.errors import Problem
 from primus_core.platforms.precision import can_fp8
 from primus_torchtitan.flavors import Fields, own, shipped

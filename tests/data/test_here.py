@@ -9,13 +9,13 @@ import pytest
 from primus_core.config.experiment import Experiment
 from primus_core.config.tree import Leaf, Tree
 from primus_core.config.values import Values
-from primus_core.data.hub import tokenizer_here
+from primus_core.data.here import tokenizer_here, tokens_here
 from primus_core.errors import Origin
 
 PLACE = Origin("x.yaml", 3, 5)
 
 
-def said(name: str, **environ: str) -> list[tuple[str, str]]:
+def values(name: str) -> Values:
     experiment = Experiment(
         file=Path("x.yaml"),
         work_group="",
@@ -30,7 +30,11 @@ def said(name: str, **environ: str) -> list[tuple[str, str]]:
         launch=Tree(PLACE),
         env=Tree(PLACE),
     )
-    return [(problem.severity, str(problem)) for problem in tokenizer_here(Values(experiment), "tok", environ)]
+    return Values(experiment)
+
+
+def said(name: str, **environ: str) -> list[tuple[str, str]]:
+    return [(problem.severity, str(problem)) for problem in tokenizer_here(values(name), "tok", environ)]
 
 
 def test_a_local_tokenizer_and_a_cached_one_are_fine(tmp_path: Path) -> None:
@@ -50,3 +54,14 @@ def test_a_name_is_fetched_unless_the_hub_is_off(tmp_path: Path) -> None:
     assert severity == "notice" and "a/b will be fetched from the hub" in message
     ((severity, message),) = said("a/b", HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
     assert severity == "error" and "HF_HUB_OFFLINE is set; tok takes the folder of a local one too" in message
+
+
+def test_tokens_are_two_files_named_without_their_endings(tmp_path: Path) -> None:
+    prefix = str(tmp_path / "tokens")
+    (found,) = tokens_here(values(prefix), "tok", prefix)
+    assert str(found).endswith(f"there is no file {prefix}.bin and {prefix}.idx (`primus data prepare` writes them)")
+    (tmp_path / "tokens.bin").touch()
+    (found,) = tokens_here(values(prefix), "tok", f"{prefix}.bin")
+    assert str(found).endswith("; write it without its ending")
+    (tmp_path / "tokens.idx").touch()
+    assert not [*tokens_here(values(prefix), "tok", prefix)]

@@ -1,4 +1,4 @@
-"""What is said about a tokenizer that lies on the Hugging Face hub, or nowhere."""
+"""What is said about data that is not on this machine."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ def tokenizer_here(values: Values, key: str, environ: Mapping[str, str] = os.env
             yield values.problem(key, f"{name} is not in the hub's cache and HF_HUB_OFFLINE is set; {local}")
         else:
             yield values.problem(key, f"{name} will be fetched from the hub; {local}", "notice")
+
+
+def tokens_here(values: Values, key: str, prefix: str) -> Iterator[Problem]:
+    """A problem with tokens of ``primus data prepare`` that ``key`` names by their path without its ending."""
+    missing = [f"{prefix}{ending}" for ending in (".bin", ".idx") if not Path(f"{prefix}{ending}").is_file()]
+    if missing:
+        hint = "; write it without its ending" if Path(prefix).is_file() else " (`primus data prepare` writes them)"
+        yield values.problem(key, f"there is no file {' and '.join(missing)}{hint}")
 
 
 def _cached(name: str, environ: Mapping[str, str]) -> bool:
