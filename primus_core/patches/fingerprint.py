@@ -35,11 +35,18 @@ class Fingerprint:
         return "" if self.digest == now.digest else f"its body changed; its signature is still {now.signature}"
 
 
-def fingerprint(target: Any) -> Fingerprint:
-    """Mark a function, method, property, class or value. Values count by their type only."""
+def fingerprint(target: Any, engine: str | None = None) -> Fingerprint:
+    """Mark a function, method, property, class or value. Values count by their type only.
+
+    With the top-level package of the ``engine``, what another package defines counts by its name only: a name that
+    the engine imports from torch is the same under every version of torch.
+    """
     target = _plain(target)
     if not callable(target):
         return Fingerprint(f"a value of type {type(target).__qualname__}")
+    home = getattr(target, "__module__", None) or ""
+    if engine and home.partition(".")[0] not in (engine, ""):
+        return Fingerprint(f"{home}.{getattr(target, '__qualname__', type(target).__qualname__)}")
     tree = _tree(target)
     if tree is None:
         return Fingerprint(_signature(target))

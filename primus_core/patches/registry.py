@@ -132,7 +132,7 @@ class Registry:
         for patch in self.patches:
             if patch.fingerprints and self._decide(patch, None).status == "pending":
                 try:
-                    mark = fingerprint(Ledger.of(Place.find(patch.target)).original)
+                    mark = _mark(Place.find(patch.target))
                 except Exception as error:  # whatever an engine's import may raise, it is shown
                     lost.append(Decision(patch, "failed", _sentence(error)))
                 else:
@@ -222,7 +222,7 @@ class Registry:
         if patch.fingerprints is None:
             return "its target has a stable interface"
         known = marks_of(patch)
-        now = fingerprint(Ledger.of(place).original)
+        now = _mark(place)
         version = Version(self.version or "0").public
         if version in known:
             changed = known[version].difference(now)
@@ -320,3 +320,7 @@ def _sentence(error: Exception) -> str:
         trace = trace.tb_next
     place = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace else ""
     return f"{type(error).__name__}: {error}{place}"
+
+
+def _mark(place: Place) -> Fingerprint:
+    return fingerprint(Ledger.of(place).original, engine=place.module.__name__.partition(".")[0])

@@ -96,3 +96,11 @@ def test_marks_are_the_same_in_every_process_and_python(made):
     formatted = "def f(a, b=1):\n    return f'{a!r:>{b}}' + 'x' \"y\"\n"
     assert str(fingerprint(made(BASE))) == "b58306fea92549d9 (a, b=1)"
     assert str(fingerprint(made(formatted))) == "25452aee8deec3fa (a, b=1)"
+
+
+def test_what_the_engine_only_imports_counts_by_its_name() -> None:
+    function = made(BASE)
+    function.__module__ = "toy.loss"
+    assert fingerprint(function, engine="toy") == fingerprint(function)
+    mark = fingerprint(function, engine="other")
+    assert (mark.digest, mark.signature) == ("", f"toy.loss.{function.__qualname__}")
