@@ -37,9 +37,9 @@ class Rank:
     error: Mapping[str, Any] | None
 
     @property
-    def killed(self) -> bool:
-        """Ended by a signal that is not torchrun's own, without a word."""
-        return self.error is None and self.status is not None and self.status < 0 and self.status != -signal.SIGTERM
+    def silent(self) -> bool:
+        """Ended without a word: by a signal that is not torchrun's own, or by ``os._exit()``."""
+        return self.error is None and not self.finished and self.status not in (None, 0, -signal.SIGTERM)
 
     @property
     def finished(self) -> bool:
@@ -90,10 +90,10 @@ def seen_by_torchrun(log: Path) -> Iterable[tuple[int, int]]:
 
 
 def first(ranks: Iterable[Rank]) -> Rank | None:
-    """The rank to blame: one that was killed, since exceptions of others follow from that; else the earliest error."""
+    """Who is to blame: a rank that ended silently, as errors of others follow from that; else the earliest error."""
     ranks = tuple(ranks)
-    if killed := [rank for rank in ranks if rank.killed]:
-        return min(killed, key=lambda rank: rank.state.get("time", 0))
+    if silent := [rank for rank in ranks if rank.silent]:
+        return min(silent, key=lambda rank: rank.state.get("time", 0))
     if failed := [rank for rank in ranks if rank.error is not None]:
         return min(failed, key=lambda rank: rank.error["time"] if rank.error else 0)
     if ended := [rank for rank in ranks if rank.status is not None]:

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from primus_core.errors import EnvironmentFault, PrimusError
 from primus_core.patches.registry import Registry
@@ -135,5 +135,14 @@ def redirect_output(log: Path) -> TextIO:
     return console
 
 
+def leave(code: int) -> NoReturn:
+    """End this process. After a failure at once: engines' destructors may wait for ranks that are gone."""
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(0)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -275,10 +275,12 @@ def test_interrupt_ends_the_run_in_order(bench):
 def test_exit_code_of_a_worker_and_hooks_of_a_primusfile(bench):
     (bench.folder / "hooks.py").write_text(HOOKS)
     way = ("--bad_rank", "0", "--bad_way", "environment", "--message", "no sekret-of-config")
+    way = (*way, "--export_config", "all.yaml")
     result = bench.run("--primusfile", "hooks.py", "train", "pretrain", "--config", "toy.yaml", *way)
     assert result.returncode == 3
     assert "  no ***" in result.stderr
     assert "sekret" not in result.stderr
+    assert "bad_way: environment" in (bench.folder / "all.yaml").read_text()
     log = (bench.attempt() / "logs/rank-0.log").read_text()
     assert "primusfile saw the start of toy" in log
     assert "failed in primus_step_finished: ZeroDivisionError" in log
@@ -333,6 +335,12 @@ def test_wrong_input_starts_nothing(bench):
     assert "sideways" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (bench.folder / "output").exists()
+
+
+def test_stage_that_the_backend_does_not_have(bench):
+    result = bench.run("train", "posttrain", "--config", "toy.yaml")
+    assert result.returncode == 2
+    assert result.stderr.startswith("toy.yaml:7:3: this experiment has no module for posttrain")
 
 
 def test_missing_engine_is_named_with_its_cure(bench):

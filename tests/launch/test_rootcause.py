@@ -56,7 +56,7 @@ def test_earliest_error_wins(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("status", "said"), [(-9, "SIGKILL"), (-11, "SIGSEGV"), (-6, "SIGABRT")])
+@pytest.mark.parametrize(("status", "said"), [(-9, "SIGKILL"), (-11, "SIGSEGV"), (7, "exit code 7")])
 def test_silent_death_wins_over_exceptions(tmp_path, status, said):
     for rank in range(2):
         state(tmp_path, rank)
@@ -66,6 +66,14 @@ def test_silent_death_wins_over_exceptions(tmp_path, status, said):
     assert code == ExitCode.TRAINING_FAILED
     assert lines[0].startswith("rank 1 of 2 failed first on node1")
     assert said in lines[1]
+
+
+def test_death_after_the_end_is_not_to_blame(tmp_path):
+    state(tmp_path, 0)
+    state(tmp_path, 1, "finished")
+    error(tmp_path, 0, 5.0)
+    ended(tmp_path, r0=1, r1=-6)
+    assert story(tmp_path)[1][0].startswith("rank 0 of 2 failed first")
 
 
 def test_exit_without_a_word(tmp_path):

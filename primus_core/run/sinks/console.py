@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ class Console:
     @staticmethod
     def on(out: TextIO, run: Run) -> Sink:
         """The live view on a terminal, plain lines elsewhere."""
-        if out.isatty():
+        if out.isatty() and os.environ.get("TERM") != "dumb":
             from primus_core.run.sinks.live import Live
 
             return Live(out, run.attempt)
