@@ -98,7 +98,7 @@ def test_marks_are_the_same_in_every_process_and_python(made):
     assert str(fingerprint(made(formatted))) == "25452aee8deec3fa (a, b=1)"
 
 
-def test_what_the_engine_only_imports_counts_by_its_name() -> None:
+def test_what_the_engine_only_imports_counts_by_its_name(made):
     function = made(BASE)
     function.__module__ = "toy.loss"
     assert fingerprint(function, engine="toy") == fingerprint(function)
