@@ -41,6 +41,9 @@ class ActiveRun:
         self.stage = job.stage
         self.model = job.model
         self.config: Mapping[str, Any] = job.config
+        self.secret_keys = frozenset(
+            path.removeprefix("config/").replace("/", ".") for path in job.secrets if path.startswith("config/")
+        )
         self.metrics: Mapping[str, Any] = job.metrics
         self.platform = platform
         self.folder = Path(job.folder)
@@ -117,14 +120,14 @@ class ActiveRun:
         self._send("run_started", about | {"ranks": self.place.world_size})
         self._plugins.notify("primus_run_started", run=self)
 
-    def finish(self, error: BaseException | None = None) -> None:
-        """Tell sinks and plugins how it ended, and let go of the sinks."""
+    def finish(self, error: BaseException | None = None, message: str = "") -> None:
+        """Tell sinks (``message``, without secrets) and plugins how it ended, and let go of the sinks."""
         if error is None:
             self._heartbeat.beat("finished")
             self._send("run_finished", {"seconds": round(self.seconds, 3)})
             self._plugins.notify("primus_run_finished", run=self)
         else:
-            self._send("run_failed", {"seconds": round(self.seconds, 3), "error": f"{type(error).__name__}: {error}"})
+            self._send("run_failed", {"seconds": round(self.seconds, 3), "error": message})
             self._plugins.notify("primus_run_failed", run=self, error=error)
         for name, sink in self._sinks:
             self._guarded(name, sink.close)

@@ -31,6 +31,8 @@ class Run(Protocol):
     """The name of the model's preset."""
     config: Mapping[str, Any]
     """The module's parameters, plain, as the engine names them."""
+    secret_keys: frozenset[str]
+    """Dotted keys of ``config`` whose values must not be shown or sent anywhere."""
     metrics: Mapping[str, Any]
     """The experiment's ``metrics`` section, plain: which sinks, and their options."""
     place: Place

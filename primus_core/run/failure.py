@@ -28,8 +28,8 @@ def write(
     step: int | None,
     owned: Callable[[str], bool] = lambda file: False,
     secrets: Collection[str] = (),
-) -> int:
-    """Record ``error`` for primus, for torchrun in its own form, and in the log; returns the exit code.
+) -> dict[str, Any]:
+    """Record ``error`` for primus, for torchrun in its own form, and in the log; returns what was recorded.
 
     ``owned`` tells whether a source file belongs to a plugin: the innermost frame in one, or in the user's own files,
     is where the reader should look first.
@@ -57,7 +57,7 @@ def write(
         extra = {"py_callstack": text, "timestamp": str(int(now))}
         _replace(Path(file), {"message": {"message": message, "extraInfo": extra}})
     sys.stderr.write(text)
-    return int(code)
+    return record
 
 
 def read_all(folder: Path) -> dict[int, dict[str, Any]]:

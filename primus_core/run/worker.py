@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from primus_core.errors import EnvironmentFault, PrimusError
 from primus_core.patches.registry import Registry
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         task = job.read(attempt)
         plugins = PluginManager.load(Path(task.primusfile) if task.primusfile else None)
     except PrimusError as error:
-        return _record(error, attempt, heartbeat)
+        return int(_record(error, attempt, heartbeat)["exit_code"])
     run: ActiveRun | None = None
     try:
         run = set_up(task, attempt, place, plugins, heartbeat)
@@ -48,10 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     except BaseException as error:  # whatever it is, it must be on disk before this process ends
         infos = plugins.infos[1:]
         secrets = task.secret_values()
-        code = _record(error, attempt, heartbeat, lambda file: any(info.owns(file) for info in infos), secrets)
+        record = _record(error, attempt, heartbeat, lambda file: any(info.owns(file) for info in infos), secrets)
         if run is not None:
-            run.finish(error)
-        return code
+            run.finish(error, record["error"])
+        return int(record["exit_code"])
     run.finish()
     return 0
 
@@ -92,7 +92,7 @@ def _record(
     heartbeat: Heartbeat,
     owned: Callable[[str], bool] = lambda file: False,
     secrets: Collection[str] = (),
-) -> int:
+) -> dict[str, Any]:
     sys.stdout.flush()
     return failure.write(
         attempt / "errors",

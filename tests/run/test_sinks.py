@@ -31,8 +31,9 @@ EVENTS = [
 
 def run(folder: Path, **options: Any) -> Any:
     section = {"sinks": list(options), **options}
-    config = {"lr": 1e-4, "tracker": {"api_key": "sekret-of-config"}}
-    return SimpleNamespace(name="toy", attempt=folder, metrics=section, config=config)
+    config = {"lr": 1e-4, "tracker": {"api_key": "sekret-of-config"}, "phrase": "sekret-too"}
+    secret_keys = frozenset({"phrase"})
+    return SimpleNamespace(name="toy", attempt=folder, metrics=section, config=config, secret_keys=secret_keys)
 
 
 def feed(sink: Any) -> None:
@@ -109,7 +110,7 @@ def test_mlflow_in_a_file(tmp_path, monkeypatch):
     (found,) = client.search_runs([client.get_experiment_by_name("e").experiment_id])
     assert found.info.status == "FINISHED"
     assert found.data.metrics["valid/loss"] == 5.5
-    assert found.data.params == {"lr": "0.0001", "tracker.api_key": "***"}
+    assert found.data.params == {"lr": "0.0001", "tracker.api_key": "***", "phrase": "***"}
 
 
 @pytest.mark.parametrize("module", [tensorboard, wandb, mlflow])

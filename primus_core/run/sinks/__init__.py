@@ -68,7 +68,8 @@ def configuration(run: Run) -> dict[str, Any]:
             if isinstance(value, Mapping):
                 walk(value, f"{prefix}{name}.")
             else:
-                flat[prefix + name] = MASK if is_secret_key(name) and value is not None else value
+                key = prefix + name
+                flat[key] = MASK if value is not None and (key in run.secret_keys or is_secret_key(key)) else value
 
     walk(run.config, "")
     return flat
