@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def train_spec(run: Run, job: JobConfig) -> TrainSpec:
     """The specification of the model, its flavor with the run's own fields, data and metrics of primus.
 
-    A model that a plugin registered has a builder: ``build(run, spec=spec) -> spec`` changes the engine's specification,
-    or makes one where the engine has none.
+    A model that a plugin registered has a builder: ``build(run, spec=spec) -> spec`` changes the engine's
+    specification, or makes one where the engine has none.
     """
     spec = _known(job.model.name)
     if run.model and (build := run.builder(run.model)):
