@@ -64,7 +64,8 @@ def train_cases(folder: Path, ranks: int, cases: dict[str, dict[str, Any]]) -> R
     done = subprocess.run(
         [sys.executable, *argv, str(given), str(out)], env=env, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    said = [line for line in done.stderr.splitlines() if line.startswith("[rank")] or [done.stderr[-3000:]]
+    assert done.returncode == 0, "\n".join(said[-40:])
     return json.loads(out.read_text())
 
 

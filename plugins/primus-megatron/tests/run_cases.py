@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from primus_core.patches.registry import Registry
 from primus_core.plugins.manager import PluginManager
 from primus_core.run.context import Place
@@ -23,7 +25,6 @@ class RecordingRun:
     """A run that keeps what it is told."""
 
     name = model = None
-    stage = "pretrain"
     platform = "cpu"
     devices = ()
     metrics: ClassVar[dict[str, Any]] = {}
@@ -39,7 +40,8 @@ class RecordingRun:
         self.is_reporter = self.rank == self.place.world_size - 1
 
     def begin(self, config: dict[str, Any], folder: Path) -> None:
-        self.config, self.folder = config, folder
+        self.stage = config.pop("stage", "pretrain")
+        self.config, self.folder, self.attempt = config, folder, folder
         self.heard: dict[str, Any] = {"steps": [], "evals": [], "notes": [], "checkpoints": [], "phases": []}
 
     def apply_patches(self, phase: str) -> None:
@@ -71,6 +73,14 @@ class RecordingRun:
         return None
 
 
+def start_group(name: str, place: Place) -> None:
+    """With keys of its own in the store: those of the group before would still be there."""
+    store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.PrefixStore(name, store), rank=place.rank, world_size=place.world_size
+    )
+
+
 def main() -> None:
     cases, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     run = RecordingRun()
@@ -82,6 +92,7 @@ def main() -> None:
     for name, config in cases.items():
         folder = Path(config.pop("folder", None) or tempfile.mkdtemp(dir=out.parent))
         run.begin(config, folder)
+        start_group(name, run.place)
         train(run)
         results[name] = run.heard
     if run.is_reporter:

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 _TRACKER = "latest_checkpointed_iteration.txt"
-_COMPLETE = "metadata.json"  # written last into the folder of a distributed checkpoint
-_LEGACY = "mp_rank_*"
+_LAST_FILES = (".metadata", "metadata.json")  # of the distributed formats, which write them after the tensors
 
 
 def folder_of(folder: str | Path, step: int) -> Path:
@@ -17,37 +16,42 @@ def folder_of(folder: str | Path, step: int) -> Path:
 
 
 def latest(folder: str | Path) -> int | None:
-    """The step of the checkpoint that would be loaded; None where there is none, or only one that is released."""
-    tracker = Path(folder) / _TRACKER
-    text = tracker.read_text(encoding="utf-8").strip() if tracker.exists() else ""
+    """The step of the checkpoint that would be loaded; None where there is none, or only a released model."""
+    folder = Path(folder)
+    tracker = folder / _TRACKER
+    if not tracker.exists():
+        return None
+    text = tracker.read_text(encoding="utf-8").strip()
+    if not text:  # cut off while it was written, after the checkpoint
+        return max((step for step, path in _found(folder).items() if _is_complete(path)), default=None)
     return int(text) if text.isdecimal() else None
 
 
 def repair(folder: str | Path) -> list[Path]:
-    """Make an interrupted save as if it had not begun; returns what was removed.
+    """Make a save that was cut off as if it had not begun; returns what was removed.
 
-    A checkpoint is written into its folder first, then the tracker names it. Folders without their last file that
-    the tracker does not name go away; a tracker that was cut off while it was written names the newest complete one.
+    The engine writes a checkpoint's folder first, its last file last, and then the tracker that names it.
     """
     folder = Path(folder)
-    found = {
-        int(match[1]): path for path in folder.glob("iter_*") if (match := re.fullmatch(r"iter_(\d{7,})", path.name))
-    }
-    tracker = folder / _TRACKER
+    named, tracker = latest(folder), folder / _TRACKER
     if tracker.exists() and not tracker.read_text(encoding="utf-8").strip():
-        complete = [step for step, path in found.items() if _is_complete(path)]
-        tracker.unlink()
-        if complete:
-            _replace(tracker, str(max(complete)))
-    named = latest(folder)
-    broken = [path for step, path in sorted(found.items()) if step != named and not _is_complete(path)]
+        if named is None:
+            tracker.unlink()
+        else:
+            _replace(tracker, str(named))
+    broken = [path for step, path in sorted(_found(folder).items()) if step != named and not _is_complete(path)]
     for path in broken:
         shutil.rmtree(path)
     return broken
 
 
+def _found(folder: Path) -> dict[int, Path]:
+    matches = ((re.fullmatch(r"iter_(\d{7,})", path.name), path) for path in folder.glob("iter_*"))
+    return {int(match[1]): path for match, path in matches if match}
+
+
 def _is_complete(path: Path) -> bool:
-    return (path / _COMPLETE).exists() or any(path.glob(_LEGACY))
+    return any((path / name).exists() for name in _LAST_FILES) or any(path.glob("mp_rank_*"))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def train(run: Run) -> None:
-    """Train as ``run.config`` says, in Megatron's argument names. Can be called again in the same process."""
+    """Train as ``run.config`` says, in Megatron's argument names. Leaves nothing of it in the engine's modules."""
     run.apply_patches("build")
     args = arguments.parse(run)
     if run.rank == 0 and args.save:
@@ -58,7 +58,6 @@ def train(run: Run) -> None:
 
 
 def _forget() -> None:
-    """Leave nothing of a training in the engine's modules."""
     destroy_global_state()
     destroy_moe_metrics_tracker()
     MTPLossLoggingHelper.tracker.clear()
