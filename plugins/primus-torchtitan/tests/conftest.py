@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_fixtures import experiment, plugins, problems  # noqa: F401
 
 TINY: dict[str, Any] = {
     "model": {"name": "llama3", "flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 256},
@@ -48,7 +49,7 @@ def train_cases(folder: Path, ranks: int, cases: dict[str, dict[str, Any]]) -> R
         if isinstance(name := values.get("model"), str):
             name, _, flavor = name.partition("/")
             values["model"] = {"name": name, "flavor": flavor or "debugmodel"}
-    tiny = {name: TINY for name in cases}
+    tiny = dict.fromkeys(cases, TINY)
     for name, values in cases.items():
         if "name" in values.get("model", {}):
             tiny[name] = {key: value for key, value in TINY.items() if key != "model"}
@@ -69,3 +70,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Results]:
         return train_cases(tmp_path_factory.mktemp("cases"), ranks, cases)
 
     return train
+
+
+# --- experiments, resolved and checked ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def head() -> str:
+    """Five lines before the first override, which stands in column 7."""
+    return "modules:\n  pre_trainer:\n    framework: torchtitan\n    model: llama3.1_8B.yaml\n    overrides:\n"
