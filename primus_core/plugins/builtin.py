@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Command, Dataset, Launcher, MetricSink, Platform
+from primus_core.plugins.records import Command, Dataset, EnvVar, Launcher, MetricSink, Platform
+
+if TYPE_CHECKING:
+    from primus_core.launch.plan import LaunchRequest
 
 
 @hookimpl
@@ -25,6 +29,12 @@ def primus_platforms() -> Iterator[Platform]:
         name="cuda", summary="NVIDIA GPUs", detect="primus_core.platforms.cuda:detect", rank=10, backend="nccl"
     )
     yield Platform(name="rocm", summary="AMD GPUs", detect="primus_core.platforms.rocm:detect", rank=10, backend="nccl")
+
+
+@hookimpl
+def primus_launch_env(request: LaunchRequest) -> Iterator[EnvVar]:
+    if request.platform == "rocm":
+        yield EnvVar(name="HSA_NO_SCRATCH_RECLAIM", value="1", origin="rocm")  # scratch memory is kept between kernels
 
 
 @hookimpl

@@ -37,11 +37,10 @@ def vocabularies() -> Mapping[str, int]:
 
 
 _ROCM = {
-    "HSA_NO_SCRATCH_RECLAIM": "1",
     "NVTE_CK_USES_BWD_V3": "1",
     "NVTE_ROCM_ENABLE_MXFP8": "1",
 }
-"""Of ROCm's runtime and of Transformer Engine on it: keep scratch memory, the newer backward kernels, MXFP8."""
+"""Of Transformer Engine on ROCm: the newer backward kernels, MXFP8."""
 
 
 def environment(experiment: Experiment, platform: str) -> Mapping[str, str]:

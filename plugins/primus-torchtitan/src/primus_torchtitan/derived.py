@@ -8,9 +8,5 @@ from primus_core.config.experiment import Experiment
 
 
 def environment(experiment: Experiment, platform: str) -> Mapping[str, str]:
-    """Defaults for the workers: memory that grows in place, and on ROCm scratch memory that is kept."""
-    if platform == "cpu":
-        return {}
-    if platform == "rocm":
-        return {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "HSA_NO_SCRATCH_RECLAIM": "1"}
-    return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    """Defaults for the workers: on GPUs, memory segments that grow in place, so that less of it is lost in gaps."""
+    return {} if platform == "cpu" else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
