@@ -238,6 +238,20 @@ def initialize_without_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
     return functools.partial(original, allow_no_cuda=True)
 
 
+def keep_rng_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws from the CPU's generator and gives back what it drew."""
+
+    @functools.wraps(original)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        state = torch.get_rng_state()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            torch.set_rng_state(state)
+
+    return kept
+
+
 @contextlib.contextmanager
 def _cuda_type_names() -> Iterator[None]:
     plain = torch.Tensor.type

@@ -91,6 +91,13 @@ _ENGINE_ON_CPU: tuple[tuple[str, str, Ref, tuple[Ref, ...], str], ...] = (
         (),
         "warns at each use that the CPU's generator changed, which is the one that it forks",
     ),
+    (
+        "data-iterators",
+        "keep_rng_state",
+        "megatron.training.training:build_train_valid_test_data_iterators",
+        (),
+        "draws seeds for its workers from the generator that dropout uses here, so that a resumed run drops others",
+    ),
     ("groups", "nothing", "megatron.core.parallel_state:get_nccl_options", (), "gloo takes no options of NCCL"),
     (
         "optimizer",
