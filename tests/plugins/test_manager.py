@@ -287,7 +287,9 @@ def test_tracing_shows_calls_but_no_secrets(site, capfd):
         """,
     )
     plugins = site.load({"PRIMUS_TRACE_HOOKS": "1"})
-    request = {"environ": {"HF_TOKEN": "sekret"}, "argv": ("--api_key", "sekret")}
+    request = type("Request", (dict,), {"platform": "cpu"})(
+        environ={"HF_TOKEN": "sekret"}, argv=("--api_key", "sekret")
+    )
     plugins.contributions("primus_launch_env", request=request)
     plugins.contributions("primus_resolve_config", experiment=None)
     plugins.notify("primus_run_finished", run=None)

@@ -27,6 +27,9 @@ def job_config(run: Run) -> JobConfig:
     same = job.checkpoint.folder == JobConfig().checkpoint.folder
     job.checkpoint.folder = str(run.folder / ("checkpoints" if same else job.checkpoint.folder))
     job.metrics.disable_color_printing = True
+    if _TURBO in job.model.converters:
+        job.model.converters = [name for name in job.model.converters if name != _TURBO]
+        run.note("model.converters: primus_turbo is left out, the kernels of Primus-Turbo are not used")
     if problem := "\n".join(_impossible(job, run)):
         raise UserError(problem)
     return job
