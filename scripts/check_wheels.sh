@@ -16,6 +16,9 @@ ls "$work/dist"
 cd "$work"
 export PATH="$work/venv/bin:$PATH" OMP_NUM_THREADS=1
 primus doctor
-primus init --backend megatron experiment.yaml
-primus train pretrain --config experiment.yaml --mock_data true --train_iters 3
+for engine in megatron torchtitan; do
+  primus init --backend $engine $engine.yaml
+done
+primus train pretrain --config megatron.yaml --mock_data true --train_iters 3
+primus train pretrain --config torchtitan.yaml --training.steps 3
 echo "The wheels train."
