@@ -17,7 +17,7 @@ from primus_core.config.presets import Presets
 from primus_core.config.resolve import resolve
 from primus_core.config.schema import for_backend
 from primus_core.plugins.manager import PluginManager
-from primus_core.plugins.records import Backend
+from primus_core.plugins.records import Backend, Stage
 
 PLUGINS = PluginManager.load(environ={})
 BACKENDS = {entry.record.name: entry.record for entry in PLUGINS.named("primus_backends").values()}
@@ -83,3 +83,14 @@ def test_the_first_experiment_is_for_any_machine(tmp_path: Path, name: str) -> N
     assert experiment.exp_name == "first"
     for world_size, platform in ((1, "cpu"), (2, "cpu"), (8, "rocm")):
         assert not check(experiment, CheckContext(world_size=world_size, platform=platform), PLUGINS)
+
+
+STAGES = [(name, stage) for name, backend in BACKENDS.items() for stage in backend.stages]
+
+
+@pytest.mark.parametrize(("name", "stage"), STAGES)
+def test_each_stage_has_a_start(tmp_path: Path, name: str, stage: Stage) -> None:
+    model = next(model.values[1] for model in MODELS if model.values[0] == name)
+    file = tmp_path / "first.yaml"
+    assert main(["init", "--backend", name, "--stage", stage, "--model", str(model), str(file)]) == 0
+    assert resolve(file, stage, [], PLUGINS, environ={}).stage == stage

@@ -4,18 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
-
-from primus_core.config.check import check
-from primus_core.config.experiment import CheckContext, Experiment
-from primus_core.config.resolve import resolve
-from primus_core.errors import ConfigError, Problem
-from primus_core.plugins.manager import PluginManager
+from backend_fixtures import experiment, plugins, problems  # noqa: F401
 
 TINY = {
     "num_layers": 2,
@@ -79,43 +73,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Results]:
 
 # --- experiments, resolved and checked ----------------------------------------------------------------------------
 
-HEAD = """\
-modules:
-  pre_trainer:
-    framework: megatron
-    model: llama3.1_8B.yaml
-    overrides:
-"""
-"""Five lines before the first override, which stands in column 7."""
-
 
 @pytest.fixture(scope="session")
-def plugins() -> PluginManager:
-    return PluginManager.load(environ={})
-
-
-@pytest.fixture
-def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugins: PluginManager) -> Callable[..., Experiment]:
-    """An experiment of these overrides, by default of Llama 3.1 8B."""
-    monkeypatch.chdir(tmp_path)
-
-    def make(overrides: str, *words: str, head: str = HEAD) -> Experiment:
-        Path("x.yaml").write_text(head + indent(overrides, "      "))
-        return resolve(Path("x.yaml"), None, words, plugins, environ={})
-
-    return make
-
-
-@pytest.fixture
-def problems(experiment: Callable[..., Experiment], plugins: PluginManager) -> Callable[..., list[str]]:
-    """What is wrong with an experiment of these overrides, as lines."""
-
-    def find(overrides: str, *words: str, head: str = HEAD, **place: Any) -> list[str]:
-        made = experiment(overrides, *words, head=head)
-        try:
-            found: Sequence[Problem] = check(made, CheckContext(**place), plugins)
-        except ConfigError as error:
-            found = error.problems
-        return [str(problem) for problem in found]
-
-    return find
+def head() -> str:
+    """Five lines before the first override, which stands in column 7."""
+    return "modules:\n  pre_trainer:\n    framework: megatron\n    model: llama3.1_8B.yaml\n    overrides:\n"

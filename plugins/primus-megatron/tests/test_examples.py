@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
 
+import old_layout
 import pytest
 import yaml
+from old_layout import merged, nested, written
 
-from primus_core.config.experiment import CheckContext, Experiment
+from primus_core.config.experiment import CheckContext
 from primus_core.config.resolve import resolve
-from primus_core.config.tree import Tree
 from primus_core.plugins.manager import PluginManager
 from primus_core.plugins.records import Device
 from primus_megatron.checks import check
 
 PACKAGE = Path(__file__).parents[1] / "src" / "primus_megatron"
-OLD = json.loads(gzip.decompress((Path(__file__).parent / "data" / "old_layout.json.gz").read_bytes()))
+OLD = old_layout.load(Path(__file__).parent / "data" / "old_layout.json.gz")
 RENAMED = json.loads((PACKAGE / "schemas" / "keys.json").read_text())["renamed"]
 CHANGED = yaml.safe_load((PACKAGE / "presets" / "deviations.yaml").read_text())["changed"]
 
@@ -54,30 +54,16 @@ VARIABLES = {
 def before(name: str) -> dict[str, Any]:
     """What the old tool merged: model preset < module defaults < overrides, with today's names."""
     old = OLD["examples"][name]
-    model = _renamed(_nested(OLD["models"][old["model"]]))
+    model = _renamed(nested(OLD["models"][old["model"]]))
     for row in CHANGED:
         if old["model"] in row["models"] and row["key"] != "extends":
             model[row["key"]] = row["is"]
     overrides = {key: value for key, value in old["overrides"].items() if key not in VARIABLES}
-    layers = [model, _renamed(_nested(OLD["modules"][old["config"]])), _renamed(_nested(overrides))]
+    layers = [model, _renamed(nested(OLD["modules"][old["config"]])), _renamed(nested(overrides))]
     if name == LORA_EXAMPLE:
         layers.append(LORA_VALUES)
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged = _deep(merged, layer)
     # text that a variable's default gave is read as YAML now: `null` is nothing
-    return {key: None if value == "null" else value for key, value in merged.items()}
-
-
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *path, last = key.split(".")
-        node = nested
-        for name in path:
-            node = node.setdefault(name, {})
-        node[last] = value
-    return nested
+    return {key: None if value == "null" else value for key, value in merged(*layers).items()}
 
 
 def _renamed(values: dict[str, Any]) -> dict[str, Any]:
@@ -85,36 +71,11 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
     return new | {key: value for key, value in values.items() if key not in RENAMED}
 
 
-def _deep(weaker: dict[str, Any], stronger: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(weaker)
-    for key, value in stronger.items():
-        below = merged.get(key)
-        merged[key] = _deep(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
-    return merged
-
-
-def now(experiment: Experiment) -> dict[str, Any]:
-    """The resolved values without those that were derived, which nobody wrote."""
-    return _written(experiment.config)
-
-
-def _written(tree: Tree) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, node in tree.items.items():
-        if isinstance(node, Tree):
-            values[key] = _written(node)
-        elif node.origin.source != "derived by megatron":
-            values[key] = node.value
-        elif node.replaced is not None:
-            values[key] = node.replaced.plain() if isinstance(node.replaced, Tree) else node.replaced.value
-    return values
-
-
 @pytest.mark.parametrize("name", OLD["examples"])
 def test_an_old_experiment_has_its_old_values(plugins: PluginManager, name: str) -> None:
     old = OLD["examples"][name]
     experiment = resolve(PACKAGE / "examples" / name, None, [], plugins, environ={})
-    assert now(experiment) == before(name)
+    assert written(experiment) == before(name)
     assert (experiment.work_group, experiment.user_name) == ("amd", "root")
     assert (experiment.exp_name, str(experiment.workspace)) == (old["exp_name"], "output")
     assert (experiment.model, experiment.preset) == (old["model"], old["config"])
