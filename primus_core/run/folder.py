@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import platform as host
 import socket
 import subprocess
@@ -80,7 +81,12 @@ def record(
         "argv": mask_words(argv),
         "cwd": str(Path.cwd()),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": {"name": socket.gethostname(), "system": host.platform(), "python": host.python_version()},
+        "host": {
+            "name": socket.gethostname(),
+            "pid": os.getpid(),
+            "system": host.platform(),
+            "python": host.python_version(),
+        },
         "git_commit": _git("rev-parse", "HEAD"),
         "files": [str(file) for file in experiment.files],
         "versions": dict(sorted((d.name, d.version) for d in metadata.distributions() if d.name)),

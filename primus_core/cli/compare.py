@@ -1,0 +1,48 @@
+"""``primus compare``: runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from primus_core.run.compare import Side
+
+_WIDEST = 60
+
+
+@click.command()
+@click.argument(
+    "runs", nargs=-1, required=True, metavar="RUN RUN...", type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
+def compare(runs: tuple[Path, ...]) -> None:
+    """Show results of RUNs side by side, and what differs: configuration, versions, patches, code, hardware, data.
+
+    A RUN is the folder of an experiment, with all its attempts, or of one attempt.
+    """
+    from primus_core.cli.text import columns
+    from primus_core.run.compare import differences, figures, sides
+
+    if len(runs) < 2:
+        raise click.UsageError("give two runs at least")
+    found = sides(runs)
+    click.echo(columns(_results(found, figures(found))))
+    for title, rows in differences(found).items():
+        if rows:
+            head = (title, *(side.label for side in found))
+            click.echo()
+            click.echo(columns([head, *((row.name, *map(_cell, row.values)) for row in rows)]))
+
+
+def _results(found: Sequence[Side], rows: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, ...]]:
+    yield "", *(side.label for side in found)
+    for title, cells in rows:
+        yield title, *(cell or "-" for cell in cells)
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else " ".join(str(value).split(" "))
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
