@@ -1,0 +1,64 @@
+"""What the plugin says of itself, and of an environment that it cannot run in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from primus_core.cli.main import main
+from primus_core.plugins import readiness
+from primus_core.plugins.manager import PluginManager
+
+HERE = Path(__file__).parents[1]
+
+
+def test_the_record_asks_for_what_the_distribution_asks_for(plugins: PluginManager) -> None:
+    backend = plugins.backend("torchtitan")
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    declared = {line.partition(";")[0] for line in project["dependencies"]}
+    wanted = {backend.engine: backend.engine_versions, **backend.requires}
+    assert {name + "".join(versions) for name, versions in wanted.items()} <= declared
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "message"),
+    [
+        ("torchtitan", "", "torchtitan is not installed"),
+        ("torchtitan", "0.3.0", "torchtitan 0.3.0 is outside of the tested range >=0.2.2,<0.3"),
+        ("torch", "2.6.0", "torch 2.6.0 is outside of the tested range >=2.13,<2.14"),
+        ("triton", "", "triton is not installed"),
+    ],
+)
+def test_an_environment_that_does_not_do_is_one_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    distribution: str,
+    version: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRIMUS_PLATFORM", "cpu")
+    real = readiness.version_of
+    monkeypatch.setattr(readiness, "version_of", lambda name: version if name == distribution else real(name))
+    assert main(["init", "--backend", "torchtitan", "x.yaml"]) == 0
+    capfd.readouterr()
+    assert main(["train", "pretrain", "--config", "x.yaml"]) == 3
+    lines = [line for line in capfd.readouterr().err.splitlines() if message in line]
+    assert lines == [f"primus: torchtitan cannot run here: {message}; pip install primus-torchtitan"]
+    assert not (tmp_path / "output").exists()
+
+
+def test_checking_imports_neither_torch_nor_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("modules: {pre_trainer: {framework: torchtitan, model: llama3.2_1B.yaml}}\n")
+    code = (
+        "import sys; from primus_core.cli.main import main; "
+        "code = main(['config', 'check', 'x.yaml', '--gpus', '8', '--platform', 'cuda']); "
+        "heavy = {'torch', 'torchtitan', 'numpy', 'rich', 'megatron'} & set(sys.modules); print(code, heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 set()"
