@@ -1,57 +1,125 @@
-"""The engine's checkpoints, told to primus."""
+"""The engine's checkpoints: told to primus, looked at before they are loaded, complete where others read them."""
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+
+from primus_core.errors import UserError
+from primus_torchtitan.v02.exports import complete
+
 if TYPE_CHECKING:
-    from torchtitan.components.checkpoint import CheckpointManager
-    from torchtitan.config import JobConfig
+    from torchtitan.train import Trainer
 
     from primus_core.run.context import Run
-    from primus_torchtitan.v02.metrics import Metrics
+
+_MARKS = (".metadata", "model.safetensors.index.json")
+"""Files of which a complete checkpoint has one: the engine's own format, and that of Hugging Face."""
 
 
 class Checkpoints:
     """In the place of the engine's manager, which does the work."""
 
-    def __init__(self, run: Run, manager: CheckpointManager, metrics: Metrics, job: JobConfig) -> None:
+    def __init__(self, run: Run, trainer: Trainer) -> None:
         self.run = run
-        self.manager = manager
-        self.metrics = metrics
-        self.job = job
+        self.trainer = trainer
+        self.manager = trainer.checkpointer
+        self.options = trainer.job_config.checkpoint
         self._writing: int | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.manager, name)
 
     def load(self, step: int = -1) -> bool:
+        if not self.options.enable:
+            return False
+        folder = Path(self.manager.folder)
+        self._repair(folder)
+        found = dict(steps(folder))
+        step = max(found, default=-1) if step == -1 else step
+        if found and step not in found:
+            raise UserError(f"checkpoint.load_step: there is no step {step}; there are {', '.join(map(str, found))}")
+        if found and (reason := self._unfit(found[step], step)):
+            raise UserError(reason)
         loaded: bool = self.manager.load(step)
-        if loaded:
-            self.run.note("goes on from a checkpoint")
+        if loaded and found:
+            first = self.options.initial_load_path or self.options.initial_load_in_hf
+            self.run.note(f"goes on after step {step}" + (", not from the initial weights" if first else ""))
+        elif loaded:
+            self.run.note(f"starts from the weights in {self.options.initial_load_path or 'model.hf_assets_path'}")
         return loaded
 
     def save(self, curr_step: int, last_step: bool = False) -> None:
         if not self.manager._should_save(curr_step, last_step):
             return
         self.run.enter("save", curr_step)
-        with self.metrics.pause():
-            self.announce()  # the engine waits for the one before as well
+        with self.trainer.metrics_processor.pause():
+            self.announce()  # the engine, too, waits for the one before
             self.manager.save(curr_step, last_step)
-        self._writing = curr_step
-        if last_step or self.job.checkpoint.async_mode == "disabled":
-            self.announce()
+            self._writing = curr_step
+            if last_step or self.options.async_mode == "disabled":
+                self.announce()
 
     def announce(self) -> None:
-        """Tell of the checkpoint that was being written, which is complete when the engine has waited for it."""
+        """Wait for the checkpoint that is being written, and tell of it."""
         if self._writing is None:
             return
         step, self._writing = self._writing, None
         self.manager._async_wait()
-        self.run.checkpoint_saved(step, Path(self.manager.folder) / f"step-{step}")
+        path = Path(self.manager.folder) / f"step-{step}"
+        if self.run.rank == 0 and (path / _MARKS[1]).exists():
+            complete(path, self.trainer.model_args, Path(self.trainer.job_config.model.hf_assets_path))
+        self.run.checkpoint_saved(step, path)
 
     def close(self) -> None:
-        if self.manager.enable:
-            self.announce()
+        self.announce()
         self.manager.close()
+
+    def _repair(self, folder: Path) -> None:
+        """Remove what an interrupted save left behind: the engine takes a folder that is there for a beginning."""
+        if self.run.rank == 0 and folder.is_dir() and not self.manager.load_only:
+            done = {path for _, path in steps(folder)}
+            for path in folder.glob("step-*"):
+                if path not in done:
+                    shutil.rmtree(path)
+                    self.run.note(f"removed {path.name}: it was not saved to its end")
+            if not any(folder.iterdir()):
+                folder.rmdir()
+        torch.distributed.barrier()
+
+    def _unfit(self, path: Path, step: int) -> str | None:
+        """Why training cannot go on from a checkpoint, and what can be done about it."""
+        keys = FileSystemReader(path).read_metadata().state_dict_metadata if (path / _MARKS[0]).exists() else {}
+        if step and not any(key.startswith("optimizer") for key in keys):
+            return (
+                f"{path}: holds weights only, from which training cannot go on: take another folder or experiment with "
+                "checkpoint.initial_load_path, or an earlier checkpoint.load_step; checkpoint.last_save_model_only: "
+                "false saves everything at the end as well"
+            )
+        if not step or "dataloader" in self.options.exclude_from_loading:
+            return None
+        mine = [*self.trainer.dataloader.state_dict()]
+        theirs = [key.removeprefix("dataloader.") for key in keys if key.startswith("dataloader.")]
+        ranks = sum(key.startswith("dp_rank_") for key in theirs)
+        now = getattr(self.trainer.dataloader, "dp_world_size", 0)
+        if set(mine) <= set(theirs) and ranks == now:
+            return None
+        whose = f"that of {ranks} data-parallel ranks, and there are {now}" if ranks and now else "of other data"
+        return (
+            f"{path}: its place in the data is {whose}: checkpoint.exclude_from_loading: [dataloader] starts the data "
+            "anew; prepared tokens (training.dataset: tokens) can go on with any number of ranks"
+        )
+
+
+def steps(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Complete checkpoints, by step."""
+    for path in folder.glob("step-*"):
+        match = re.fullmatch(r"step-(\d+)", path.name)
+        if match and any((path / mark).exists() for mark in _MARKS):
+            yield int(match[1]), path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from torchtitan.config import JobConfig
@@ -55,5 +57,27 @@ def _build(kind: type, values: Mapping[str, Any]) -> Any:
 
 def _impossible(job: JobConfig, run: Run) -> Iterator[str]:
     """What the engine cannot do on this platform or in this version, in words."""
+    checkpoint = job.checkpoint
     if run.platform == "cpu" and job.parallelism.context_parallel_degree > 1:
         yield "parallelism.context_parallel_degree: context parallelism has no attention for the CPU; leave it at 1"
+    for key in ("initial_load_path", "initial_load_in_hf", "last_save_in_hf", "create_seed_checkpoint"):
+        if getattr(checkpoint, key) and not checkpoint.enable:
+            yield f"checkpoint.{key}: needs checkpoint.enable: true"
+    if checkpoint.initial_load_path and not Path(checkpoint.initial_load_path).is_dir():
+        yield f"checkpoint.initial_load_path: {checkpoint.initial_load_path}: no such folder"
+    if checkpoint.last_save_in_hf and not checkpoint.last_save_model_only:
+        yield "checkpoint.last_save_in_hf: files of Hugging Face hold weights only: needs last_save_model_only: true"
+    for name in job.model.converters:
+        yield from _converter(name, job, run)
+
+
+def _converter(name: str, job: JobConfig, run: Run) -> Iterator[str]:
+    if not name.startswith("quantize."):
+        return
+    if find_spec("torchao") is None:
+        yield f"model.converters: {name} needs torchao: pip install 'primus-torchtitan[float8]'"
+    elif name == "quantize.linear.float8" and run.platform == "cpu" and not job.quantize.linear.float8.emulate:
+        yield (
+            "model.converters: the CPU has no float8: quantize.linear.float8.emulate: true computes the same slowly "
+            "(without compile), model.converters: [] does without"
+        )

@@ -26,15 +26,15 @@ class PrimusTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, run: Run, job: JobConfig) -> None:
         self.run = run
         super().__init__(job)
-        self.checkpointer = Checkpoints(run, self.checkpointer, self.metrics_processor, job)
+        self.checkpointer = Checkpoints(run, self)
 
     def train(self) -> None:
         self.run.enter("load")
         super().train()
 
     def batch_generator(self, data_iterable: Any) -> Iterator[Any]:
-        self.run.expect(self.job_config.training.steps, self.step)
-        self.metrics_processor.start(self.step)
+        self.run.expect(self.job_config.training.steps, self.step - 1)  # the step has begun
+        self.metrics_processor.start(self.step - 1)
         batches = super().batch_generator(data_iterable)
         while True:
             self.run.enter("data", self.step)
@@ -44,7 +44,9 @@ class PrimusTrainer(Trainer):  # type: ignore[misc]
 
 
 def train(run: Run) -> None:
+    """Train, with the process group that is there, or one that goes when this is done."""
     init_logger()
+    given = torch.distributed.is_initialized()
     run.apply_patches("build")
     job = job_config(run)
     spec = train_spec(run, job)
@@ -62,4 +64,5 @@ def train(run: Run) -> None:
         if trainer is not None:
             trainer.close()
         engine_specs._extra_train_specs.pop(name)
-    torch.distributed.destroy_process_group()
+    if not given:
+        torch.distributed.destroy_process_group()
