@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,25 +135,3 @@ def test_repair_leaves_everything_else_alone(tmp_path: Path):
     assert repair(tmp_path) == []
     assert latest(tmp_path) is None
     assert repair(tmp_path / "absent") == []
-
-
-@pytest.mark.slow
-def test_killed_while_it_saves(tmp_path: Path, experiment: Callable[..., Path]):
-    """The checkpoint before stays the latest, and the next run goes on from it to the same end."""
-    file = experiment(tmp_path, save="checkpoints", save_interval=3, hidden_size=512, num_layers=4)
-    run = tmp_path / "output/team/me/tiny"
-    argv = [sys.executable, "-m", "primus_core", "train", "pretrain", "--config", str(file)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    first = subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (run / "checkpoints/iter_0000006").exists():
-        assert first.poll() is None, "ended before its second save"
-        time.sleep(0.002)
-    os.kill(json.loads((run / "attempts/0001/ranks/rank-0.json").read_text())["pid"], signal.SIGKILL)
-    assert first.wait(60) == 1
-    assert latest(run / "checkpoints") == 3
-
-    second = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "removed iter_0000006: it was not saved to its end" in second.stdout
-    assert "goes on after step 3" in second.stdout
-    assert latest(run / "checkpoints") == 6

@@ -32,7 +32,7 @@ def train(run: Run) -> None:
     args = arguments.parse(run)
     if run.rank == 0 and args.save:
         for path in checkpoints.repair(args.save):
-            run.note(f"removed {path.name}: it was not saved to its end")
+            print(f"removed {path}: it was not saved to its end", flush=True)
     set_global_variables(args)
     run.apply_patches("train")
     provider = model_provider(run)
