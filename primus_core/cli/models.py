@@ -14,6 +14,7 @@ from primus_core.config.presets import File, Presets, Reader, stem
 from primus_core.config.render import shown
 from primus_core.config.tree import Leaf, Tree
 from primus_core.errors import ConfigError, EnvironmentFault, Origin, UserError
+from primus_core.plugins.records import load
 
 _backend = click.option("--backend", metavar="NAME", help="Default: all backends.")
 _json = click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -89,8 +90,9 @@ def _read(name: str, presets: Presets, state: State) -> tuple[File, Tree, list[F
 
 def _headline(presets: Presets, tree: Tree) -> dict[str, object]:
     plain = {".".join(path): leaf.value for path, leaf in tree.leaves()}
-    wanted = presets.backend.headline.items()
-    return {words: plain[key] for words, key in wanted if plain.get(key) is not None}
+    backend = presets.backend
+    found = {words: plain[key] for words, key in backend.headline.items() if plain.get(key) is not None}
+    return found | dict(load(backend.describe)(plain) if backend.describe else {})
 
 
 def _described(name: str, presets: Presets, file: File, tree: Tree, chain: list[File]) -> dict[str, object]:
@@ -108,6 +110,9 @@ def _described(name: str, presets: Presets, file: File, tree: Tree, chain: list[
 def _page(name: str, presets: Presets, file: File, tree: Tree, chain: list[File]) -> str:
     facts = [("backend", presets.backend.name), ("file", str(file.path))]
     facts += [("extends", ", ".join(Path(parent.source).stem for parent in chain))] if chain else []
-    facts += [(words, str(value)) for words, value in _headline(presets, tree).items()]
+    facts += [
+        (words, shown(value) if isinstance(value, list) else str(value))
+        for words, value in _headline(presets, tree).items()
+    ]
     values = [(".".join(path), shown(leaf.value), str(leaf.origin)) for path, leaf in tree.leaves()]
     return "\n".join([f"{name}: {shipped.summary(file.path)}", columns(facts, "  "), "", columns(values, "  ")])

@@ -58,6 +58,9 @@ class Backend:
     names a model; ``<stage>-model.yaml`` trains the model that the user names at its full size."""
     headline: Mapping[str, str] = field(default_factory=dict)
     """What sums up a model, in words, and the parameter of each: ``{"layers": "num_layers"}``."""
+    describe: Ref | None = None
+    """More of the same where parameters do not tell: ``def describe(values) -> Mapping[str, object]``, of a model's
+    parameters with dotted keys."""
     install: str = ""
     """The one command that installs what is missing."""
     platforms: tuple[str, ...] = ("cpu", "cuda", "rocm")

@@ -19,7 +19,11 @@ PLUGIN = """
     def primus_backends():
         yield Backend(name="toy", summary="A toy", engine="toy-engine", engine_versions=">=1", trainer="nowhere:train",
                       schemas=HERE / "schemas", presets=HERE / "presets", examples=HERE / "examples",
-                      templates=HERE / "templates", headline={"layers": "num_layers", "experts": "num_experts"})
+                      templates=HERE / "templates", headline={"layers": "num_layers", "experts": "num_experts"},
+                      describe="primus_toy:describe")
+
+    def describe(values):
+        return {"depth": values["num_layers"] * 10} if values["num_layers"] == 40 else {}
 
     @hookimpl
     def primus_models():
@@ -151,6 +155,8 @@ def test_a_model_with_its_headline_and_origins(toy):
     assert "num_experts 2 toy/models/root.yaml:2:14" in shown
     [row] = json.loads(toy.primus("models", "show", "small.yaml", "--json").stdout)
     assert row["headline"] == {"layers": 4}
+    [row] = json.loads(toy.primus("models", "show", "large.yaml", "--json").stdout)
+    assert row["headline"] == {"layers": 40, "experts": 2, "depth": 400}
     assert row["values"]["lr"] == {"value": 1e-3, "origin": "toy/models/family_base.yaml:3:5"}
 
 

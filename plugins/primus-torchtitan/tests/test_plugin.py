@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from primus_core.cli.main import main
 from primus_core.plugins import readiness
 from primus_core.plugins.manager import PluginManager
+from primus_torchtitan.flavors import describe
 
 HERE = Path(__file__).parents[1]
 
@@ -62,3 +64,20 @@ def test_checking_imports_neither_torch_nor_the_engine(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 set()"
+
+
+def test_a_model_is_summed_up_by_its_sizes() -> None:
+    def sizes(**model: object) -> Mapping[str, object]:
+        return describe({f"model.{name}": value for name, value in model.items()})
+
+    assert sizes(name="llama3", flavor="1B") == {
+        "layers": 16,
+        "hidden size": 2048,
+        "attention heads": 32,
+        "key and value heads": 8,
+        "vocabulary": 128256,
+    }
+    assert sizes(name="llama3", flavor="8B", n_layers=2)["layers"] == 2
+    assert "experts" not in sizes(name="qwen3", flavor="8B")
+    assert sizes(name="qwen3", flavor="30B-A3B")["experts per token"] == 8
+    assert sizes(name="mine", flavor="small") == {}

@@ -18,7 +18,7 @@ from primus_core.config.values import Values
 from primus_core.data.here import tokenizer_here, tokens_here
 from primus_core.errors import Problem
 from primus_core.platforms.precision import can_fp8
-from primus_torchtitan.flavors import Fields, own, shipped
+from primus_torchtitan.flavors import Fields, find, own, shipped
 
 type Check = Callable[[Values, CheckContext], Iterable[Problem]]
 
@@ -49,11 +49,10 @@ def check(experiment: Experiment, context: CheckContext) -> Iterator[Problem]:
 def base_of(values: Values) -> Fields | None:
     """The fields of the flavor as it is shipped; None for a flavor that is not, as in models that others build."""
     name, kind = values["model.name"], values["model.flavor"]
-    flavors = shipped().get(name, {})
-    if added := own().get(values.experiment.model or ""):
-        fits = (added["name"], added["flavor"]) == (name, kind)
-        return next(iter(flavors.values())) | added["fields"] if fits else None
-    return None if values.experiment.builder else flavors.get(kind)
+    added = own().get(values.experiment.model or "")
+    if added:
+        return find(name, kind) if (added["name"], added["flavor"]) == (name, kind) else None
+    return None if values.experiment.builder else shipped().get(name, {}).get(kind)
 
 
 def fields_of(values: Values) -> Fields:

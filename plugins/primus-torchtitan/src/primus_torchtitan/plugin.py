@@ -34,6 +34,7 @@ def primus_backends() -> Iterable[Backend]:
             "tokenizer": "model.hf_assets_path",
             "converters": "model.converters",
         },
+        describe="primus_torchtitan.flavors:describe",
         requires={
             "torch": ">=2.13,<2.14",
             "safetensors": ">=0.5",
