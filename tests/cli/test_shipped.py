@@ -248,7 +248,7 @@ def test_init_without_a_template(toy, tmp_path):
     [
         (["--model", "smal"], 2, "did you mean 'small'?"),
         (["--stage", "posttrain"], 2, "backend 'toy' cannot posttrain; it can pretrain"),
-        (["--backend", "torchtitan"], 3, "backend 'torchtitan' is not installed: pip install primus-torchtitan"),
+        (["--backend", "maxtext"], 3, "backend 'maxtext' is not installed: pip install primus-maxtext"),
         (["--backend", "tot"], 2, "did you mean 'toy'?"),
     ],
 )
