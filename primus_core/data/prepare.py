@@ -328,7 +328,7 @@ def _encoded(job: _Job, parts: list[list[Slice]], todo: list[int]) -> Iterator[t
                 "a worker process was ended from outside (out of memory?); the same command continues where it was"
             ) from error
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 _encoder: _Encoder
