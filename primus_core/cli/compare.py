@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from primus_core.run.compare import Side
-
-_WIDEST = 60
 
 
 @click.command()
@@ -23,26 +21,21 @@ def compare(runs: tuple[Path, ...]) -> None:
 
     A RUN is the folder of an experiment, with all its attempts, or of one attempt.
     """
-    from primus_core.cli.text import columns
-    from primus_core.run.compare import differences, figures, sides
+    from primus_core.cli.text import cell, columns
+    from primus_core.run.compare import Facts, differences, figures, sides
 
     if len(runs) < 2:
         raise click.UsageError("give two runs at least")
     found = sides(runs)
     click.echo(columns(_results(found, figures(found))))
-    for title, rows in differences(found).items():
+    for title, rows in differences([Facts.of(side.history.latest) for side in found]).items():
         if rows:
             head = (title, *(side.label for side in found))
             click.echo()
-            click.echo(columns([head, *((row.name, *map(_cell, row.values)) for row in rows)]))
+            click.echo(columns([head, *((row.name, *map(cell, row.values)) for row in rows)]))
 
 
 def _results(found: Sequence[Side], rows: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, ...]]:
     yield "", *(side.label for side in found)
     for title, cells in rows:
         yield title, *(cell or "-" for cell in cells)
-
-
-def _cell(value: Any) -> str:
-    text = "-" if value is None else " ".join(str(value).split(" "))
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
@@ -11,3 +12,9 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
     return "\n".join(f"{indent}{line}".rstrip() for line in padded)
+
+
+def cell(value: Any, widest: int = 60) -> str:
+    """A value on one line, cut where it is too long; ``-`` for None."""
+    text = "-" if value is None else " ".join(str(value).split("\n"))
+    return text if len(text) <= widest else f"{text[: widest - 3]}..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ def _command(stage: Stage, summary: str) -> click.Command:
         state.dry_run |= given.pop("dry_run")
         launch = {str(option.name): given.pop(str(option.name)) for option in direct.OPTIONS}
         order = Order(stage=stage, overrides=tuple(ctx.args), **given)
-        return _carry_out(state, order, _launch_options(state, launch, order))
+        return carry_out(state, order, launch_options(state, launch, order))
 
     return click.Command(
         stage,
@@ -76,7 +76,7 @@ train.add_command(_command("pretrain", "Train from scratch or from a checkpoint,
 train.add_command(_command("posttrain", "Fine-tune on instructions: full or LoRA."))
 
 
-def _launch_options(state: State, given: Mapping[str, Any], order: Order) -> dict[str, Any]:
+def launch_options(state: State, given: Mapping[str, Any], order: Order) -> dict[str, Any]:
     """The launcher's options, with those that stand behind ``train``, which are for the ``direct`` one."""
     launcher = state.invocation
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
@@ -99,7 +99,13 @@ def _paths(order: Order, environ: Mapping[str, str]) -> Iterator[str]:
         yield f"PYTHONPATH={order.backend_path.absolute()}{os.pathsep + before if before else ''}"
 
 
-def _carry_out(state: State, order: Order, options: Mapping[str, Any]) -> int:
+def carry_out(
+    state: State,
+    order: Order,
+    options: Mapping[str, Any],
+    before: Callable[[Preparation], None] = lambda preparation: None,
+) -> int:
+    """Resolve, check and train, or show the plan; ``before`` is called when all is found right."""
     from primus_core.config.check import check
     from primus_core.config.experiment import CheckContext
     from primus_core.config.resolve import resolve
@@ -139,6 +145,7 @@ def _carry_out(state: State, order: Order, options: Mapping[str, Any]) -> int:
         _say(note)
     if order.data_path is not None:
         _say("--data_path: data sets are cached there (HF_HOME); the engine's own key is set by data_path=VALUE")
+    before(preparation)
     if state.dry_run:
         if order.export_config is not None:
             _say(f"--export_config: {order.export_config} is not written in a dry run")
@@ -164,14 +171,7 @@ def _run(preparation: Preparation) -> int:
     request = preparation.request(attempt)
     plan = preparation.plan(request)
     secrets = preparation.secrets(plan)
-    folder.record(
-        attempt,
-        experiment,
-        argv=preparation.argv,
-        platform=preparation.platform,
-        environ=preparation.environ,
-        secrets=secrets,
-    )
+    folder.record(attempt, experiment, describe(preparation), secrets)
     (attempt / "plan.sh").write_text(render(plan, secrets), encoding="utf-8")
     for line in header(
         experiment,
@@ -184,6 +184,22 @@ def _run(preparation: Preparation) -> int:
     ):
         click.echo(line)
     return carry_out(plan, attempt, preparation.environ, _say, secrets)
+
+
+def describe(preparation: Preparation) -> dict[str, Any]:
+    """What the record of a run says about it, as things are now."""
+    from primus_core.run import folder
+
+    return folder.describe(
+        preparation.experiment,
+        argv=preparation.argv,
+        launcher=preparation.launcher,
+        options=preparation.options,
+        platform=preparation.platform,
+        devices=preparation.devices,
+        environ=preparation.environ,
+        primusfile=preparation.primusfile,
+    )
 
 
 def _installed(backend: Backend) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from primus_core.run import difference
-from primus_core.run.attempts import named
+from primus_core.run.attempts import Attempt, named
 from primus_core.run.difference import Difference
 from primus_core.run.history import History
 
@@ -34,16 +34,31 @@ def figures(sides: Iterable[Side]) -> list[tuple[str, list[str]]]:
     return [(title, cells) for title, cells in rows if any(cells)]
 
 
-def differences(sides: Sequence[Side]) -> dict[str, list[Difference]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is compared, of an attempt or of today: ``run.json``, ``origins.json``, ``git.diff``, ``patches.json``."""
+
+    about: Mapping[str, Any]
+    origins: Mapping[str, Mapping[str, Any]]
+    diff: str
+    patches: Sequence[Mapping[str, Any]] | None = None
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Facts:
+        return cls(about=attempt.about, origins=attempt.origins, diff=attempt.diff, patches=attempt.patches)
+
+
+def differences(sides: Sequence[Facts]) -> dict[str, list[Difference]]:
     """By section; a configuration value is shown with the place that it came from."""
-    attempts = [side.history.latest for side in sides]
+    patches = [difference.patches(side.patches) for side in sides if side.patches is not None]
     return {
-        "configuration": _with_places([attempt.origins for attempt in attempts]),
-        "versions": difference.between([attempt.about.get("versions", {}) for attempt in attempts]),
-        "patches": difference.between([difference.patches(attempt.patches) for attempt in attempts]),
-        "code": difference.between([difference.code(attempt.about, attempt.diff) for attempt in attempts]),
-        "hardware": difference.between([difference.hardware(attempt.about) for attempt in attempts]),
-        "data": difference.between([difference.data(attempt.about) for attempt in attempts]),
+        "configuration": _with_places([side.origins for side in sides]),
+        "code": difference.between([difference.code(side.about, side.diff) for side in sides]),
+        "versions": difference.between([side.about.get("versions", {}) for side in sides]),
+        "patches": difference.between(patches) if len(patches) == len(sides) else [],
+        "data": difference.between([difference.data(side.about) for side in sides]),
+        "hardware": difference.between([difference.hardware(side.about) for side in sides]),
+        "environment": difference.between([difference.environment(side.about) for side in sides]),
     }
 
 

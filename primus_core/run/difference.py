@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+_VARIABLES = re.compile(
+    r"(CUDA|NCCL|RCCL|GLOO|HIP|HSA|ROCR|ROCM|AMD|MIOPEN|HIPBLASLT|OMP|MKL|TORCH|PYTORCH|TRITON|NVTE|XLA|JAX|PRIMUS)_"
+    r"|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|PYTHONHASHSEED"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,23 @@ def hardware(about: Mapping[str, Any]) -> dict[str, Any]:
     host = about.get("host", {})
     return {
         "platform": about.get("platform"),
-        "devices": about.get("devices"),
+        "devices": _devices(about.get("devices")),
         **{name: host.get(name) for name in ("name", "system", "python")},
     }
+
+
+def _devices(devices: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """``8 x AMD Instinct MI300X``; None where it was not written down."""
+    if devices is None:
+        return None
+    return ", ".join(f"{count} x {name}" for name, count in Counter(each["name"] for each in devices).items())
 
 
 def data(about: Mapping[str, Any]) -> dict[str, Any]:
     """Fingerprints of the data files, by name."""
     return {name: entry["fingerprint"] for name, entry in about.get("data", {}).items()}
+
+
+def environment(about: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that change what engines and their libraries do."""
+    return {name: value for name, value in about.get("environment", {}).items() if _VARIABLES.match(name)}

@@ -9,7 +9,7 @@ import platform as host
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from primus_core.errors import EnvironmentFault
 from primus_core.launch.plan import PlanFile
-from primus_core.run import job
+from primus_core.run import fingerprint, job
 from primus_core.secrets import MASK, is_secret_variable, mask_assignments, mask_words, scrub
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
+    from primus_core.plugins.records import Device
 
 
 def next_attempt(experiment: Path) -> Path:
@@ -59,26 +60,28 @@ def files(attempt: Path, experiment: Experiment, task: job.Job) -> tuple[PlanFil
     )
 
 
-def record(
-    attempt: Path,
+def describe(
     experiment: Experiment,
     *,
     argv: Iterable[str],
+    launcher: str,
+    options: Mapping[str, Any],
     platform: str,
+    devices: Sequence[Device],
     environ: Mapping[str, str],
-    secrets: Iterable[str],
-) -> None:
-    """Write down where everything came from: ``origins.json``, ``run.json``, ``git.diff``."""
-    from primus_core.config import render
-
-    secrets = tuple(secrets)
-    about = {
+    primusfile: Path | None = None,
+) -> dict[str, Any]:
+    """What ``run.json`` says: the command, the place, and the versions of everything, as they are now."""
+    return {
         "name": experiment.exp_name,
         "stage": experiment.stage,
         "backend": experiment.backend,
         "model": experiment.model,
         "platform": platform,
+        "devices": [{"name": device.name, "arch": device.arch, "memory": device.memory} for device in devices],
+        "launcher": {"name": launcher, "options": _masked(options)},
         "argv": mask_words(argv),
+        "primusfile": str(primusfile.absolute()) if primusfile else None,
         "cwd": str(Path.cwd()),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": {
@@ -89,13 +92,43 @@ def record(
         },
         "git_commit": _git("rev-parse", "HEAD"),
         "files": [str(file) for file in experiment.files],
+        "data": fingerprint.of_config(experiment.config, experiment.folder),
         "versions": dict(sorted((d.name, d.version) for d in metadata.distributions() if d.name)),
         "environment": {name: MASK if is_secret_variable(name) else environ[name] for name in sorted(environ)},
     }
+
+
+def record(attempt: Path, experiment: Experiment, about: Mapping[str, Any], secrets: Iterable[str]) -> None:
+    """Write down where everything came from: ``origins.json``, ``run.json`` (``about``), ``git.diff``."""
+    from primus_core.config import render
+
+    secrets = tuple(secrets)
     _write(attempt / "run.json", _json(about), secrets)
     _write(attempt / "origins.json", _json(render.origins(experiment)), secrets)
-    if (diff := _git("diff", "HEAD")) is not None:
-        _write(attempt / "git.diff", mask_assignments(diff + "\n") if diff else "", secrets)
+    if (changes := uncommitted()) is not None:
+        _write(attempt / "git.diff", changes, secrets)
+
+
+def uncommitted() -> str | None:
+    """The changes in the working folder's repository, secrets masked; None where there is none."""
+    diff = _git("diff", "HEAD")
+    return mask_assignments(diff + "\n") if diff else diff
+
+
+def _masked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A launcher's options as plain data; of variables with secrets only the names are kept."""
+    plain: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, list | tuple):
+            plain[name] = [_named(str(word)) if name == "env" else str(word) for word in value]
+        else:
+            plain[name] = value if value is None or isinstance(value, bool | int | float) else str(value)
+    return plain
+
+
+def _named(word: str) -> str:
+    name = word.partition("=")[0]
+    return name if is_secret_variable(name) else word
 
 
 def _json(value: Any) -> str:
