@@ -95,7 +95,7 @@ def _texts(leaf: Leaf) -> Iterator[str]:
     """The words of a value: a blend names several, with weights between them."""
     for value in leaf.value if isinstance(leaf.value, list) else [leaf.value]:
         if isinstance(value, str):
-            yield from [value] if Path(value).exists() else value.split()
+            yield from dict.fromkeys([value, *value.split()])
 
 
 def _existing(text: str) -> Iterator[Path]:
