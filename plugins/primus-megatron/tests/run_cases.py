@@ -24,7 +24,7 @@ from primus_core.run.context import Place
 class RecordingRun:
     """A run that keeps what it is told."""
 
-    name = model = None
+    name = None
     platform = "cpu"
     devices = ()
     metrics: ClassVar[dict[str, Any]] = {}
@@ -41,6 +41,7 @@ class RecordingRun:
 
     def begin(self, config: dict[str, Any], folder: Path) -> None:
         self.stage = config.pop("stage", "pretrain")
+        self.model = config.pop("model", None)
         self.config, self.folder, self.attempt = config, folder, folder
         self.heard: dict[str, Any] = {"steps": [], "evals": [], "notes": [], "checkpoints": [], "phases": []}
 
@@ -69,8 +70,17 @@ class RecordingRun:
     def model_built(self, model: Any) -> None:
         self.heard["parameters"] = sum(param.numel() for param in model.parameters())
 
-    def builder(self, model: str) -> None:
-        return None
+    def builder(self, model: str) -> Any:
+        return build_as_megatron_does
+
+
+def build_as_megatron_does(run: Any, *, pg_collection: Any, pre_process: bool, post_process: bool, **_: Any) -> Any:
+    """A plugin's own builder."""
+    from megatron.training import get_args
+    from megatron.training.argument_utils import gpt_config_from_args
+    from megatron.training.models.gpt import GPTModelBuilder
+
+    return GPTModelBuilder(gpt_config_from_args(get_args())).build_model(pg_collection, pre_process, post_process)
 
 
 def start_group(name: str, place: Place) -> None:

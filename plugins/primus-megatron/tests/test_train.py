@@ -41,6 +41,7 @@ def one(trained: Callable[..., Results]) -> Results:
         {
             "dense": {"eval_iters": 1, "eval_interval": 3, "save": "checkpoints"},
             "sharded": SHARDED,
+            "of a plugin": {"model": "somebody's"},
             "tied": {"untie_embeddings_and_output_weights": False, "log_interval": 4},
             "bf16": {"bf16": True},
             "mla": MLA,
@@ -105,6 +106,11 @@ def test_sharding_the_optimizer_changes_nothing(one: Results):
     assert losses(one["sharded"]) == pytest.approx(losses(one["dense"]), abs=1e-6)
 
 
+def test_a_model_that_a_plugin_builds(one: Results):
+    assert losses(one["of a plugin"]) == losses(one["dense"])
+    assert one["of a plugin"]["parameters"] == one["dense"]["parameters"]
+
+
 def test_recomputing_changes_nothing(one: Results):
     assert losses(one["recompute"]) == pytest.approx(losses(one["dense"]), abs=1e-6)
 
@@ -120,7 +126,7 @@ def test_metrics_of_a_step(one: Results):
     assert step["tokens_per_s"] == pytest.approx(8 * 64 / step["step_time"])
     assert step["tokens_per_s_per_device"] == step["tokens_per_s"]
     assert 0 < step["grad_norm"] < 100
-    assert step["lr"] == pytest.approx(4.11e-4 if False else step["lr"])
+    assert step["lr"] == pytest.approx(1e-4 + 0.9e-3 * (1 + math.cos(math.pi * 4 / 6)) / 2)
     assert step["memory"] > 100e6
     assert step["mfu"] is None
     assert step["skipped"] == 0
