@@ -98,6 +98,8 @@ class LauncherCommand(click.Command):
         super().parse_args(ctx, args[:end])
         if ctx.resilient_parsing:
             return []
+        if ctx.ignore_unknown_options:
+            ctx.params["extra"], ctx.args = tuple(ctx.args), []
         if ctx.args:
             ctx.fail(
                 f"unexpected word {ctx.args[0]!r}; the command to run stands behind '--', "
@@ -127,11 +129,14 @@ def launcher_command(launcher: Contribution[Launcher]) -> LauncherCommand:
     options: list[click.Parameter] = launcher.load(launcher.record.options)
     taken = {word for option in options for word in option.opts}
     common = [option for option in _common_options() if not taken & set(option.opts)]
+    settings: dict[str, Any] = {"allow_extra_args": True}
+    if launcher.record.extra:  # without -h: in the middle of "-whost1" it would be found, too
+        settings |= {"ignore_unknown_options": True, "help_option_names": ["--help"]}
     return LauncherCommand(
         launcher.record.name,
         params=[*options, *common],
         help=launcher.record.summary + ".",
-        context_settings={"allow_extra_args": True},
+        context_settings=settings,
     )
 
 

@@ -79,11 +79,9 @@ train.add_command(_command("posttrain", "Fine-tune on instructions: full or LoRA
 def launch_options(state: State, given: Mapping[str, Any], order: Order) -> dict[str, Any]:
     """The launcher's options, with those that stand behind ``train``, which are for the ``direct`` one."""
     launcher = state.invocation
-    chosen = {name: value for name, value in given.items() if value not in (None, ())}
-    if chosen and launcher.launcher != "direct":
-        words = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
-        raise UserError(f"{words} is for direct; write: {launcher.launcher} ... -- direct {words} ... -- train ...")
-    options = {**launcher.options, **chosen}
+    if launcher.launcher != "direct":  # they stand in its argv, for the direct one inside
+        return dict(launcher.options)
+    options = {**launcher.options, **{name: value for name, value in given.items() if value not in (None, ())}}
     options["env"] = (*_paths(order, state.environ), *launcher.options.get("env", ()), *given["env"])
     return options
 
@@ -109,6 +107,7 @@ def carry_out(
     from primus_core.config.check import check
     from primus_core.config.experiment import CheckContext
     from primus_core.config.resolve import resolve
+    from primus_core.launch import nested
     from primus_core.launch.prepare import Preparation
     from primus_core.launch.script import render
     from primus_core.platforms.detect import current
@@ -127,11 +126,13 @@ def carry_out(
         devices=devices,
         plugins=plugins,
         primusfile=state.primusfile,
+        paths=tuple(filter(None, (order.file, order.data_path, order.backend_path))),
         note=notes.append,
     )
-    request = preparation.request(folder.next_attempt(experiment.folder))
+    joined = nested.joined(state.environ)
+    request = preparation.request(joined or folder.next_attempt(experiment.folder))
     plan = preparation.plan(request)
-    elsewhere = state.dry_run and platform.name == "cpu" and plan.ranks == 1
+    elsewhere = plan.again or (state.dry_run and platform.name == "cpu" and plan.ranks == 1)
     context = CheckContext(
         world_size=None if elsewhere else plan.ranks,
         platform=None if elsewhere else platform.name,
@@ -151,38 +152,45 @@ def carry_out(
             _say(f"--export_config: {order.export_config} is not written in a dry run")
         click.echo(render(plan, preparation.secrets(plan)), nl=False)
         return ExitCode.DONE
-    _require(request.backend, platform.name)
-    sinks.require(experiment.metrics, plugins)
+    if not plan.again:
+        _require(request.backend, platform.name)
+        sinks.require(experiment.metrics, plugins)
     plugins.contributions("primus_prepare_launch", request=request, plan=plan)
     if order.export_config:
         _export(experiment, order.export_config)
-    return _run(preparation)
+    return _run(preparation, joined)
 
 
-def _run(preparation: Preparation) -> int:
-    """Take the attempt's folder, write everything down, and train."""
+def _run(preparation: Preparation, joined: Path | None) -> int:
+    """Take the attempt's folder, or join one; write everything down, and train."""
     from primus_core.launch.script import render
     from primus_core.launch.supervise import carry_out
     from primus_core.run import folder
     from primus_core.run.sinks.console import header
 
     experiment = preparation.experiment
-    attempt = folder.create(experiment.folder)
+    attempt = joined or folder.create(experiment.folder)
     request = preparation.request(attempt)
     plan = preparation.plan(request)
     secrets = preparation.secrets(plan)
-    folder.record(attempt, experiment, describe(preparation), secrets)
-    (attempt / "plan.sh").write_text(render(plan, secrets), encoding="utf-8")
-    for line in header(
-        experiment,
-        backend=request.backend,
-        version=version_of(request.backend.engine),
-        ranks=plan.ranks,
-        platform=preparation.platform,
-        devices=preparation.devices,
-        attempt=attempt,
-    ):
-        click.echo(line)
+    if joined is None:
+        folder.record(attempt, experiment, describe(preparation), secrets)
+    elif plan.node == 0 and not plan.again:
+        folder.record(attempt, experiment, folder.inside(attempt, describe(preparation)), secrets)
+    if plan.node == 0:
+        name = "plan.sh" if joined is None else f"plan-{preparation.launcher}.sh"
+        (attempt / name).write_text(render(plan, secrets), encoding="utf-8")
+    if plan.node == 0 and not plan.again:
+        for line in header(
+            experiment,
+            backend=request.backend,
+            version=version_of(request.backend.engine),
+            ranks=plan.ranks,
+            platform=preparation.platform,
+            devices=preparation.devices,
+            attempt=attempt,
+        ):
+            click.echo(line)
     return carry_out(plan, attempt, preparation.environ, _say, secrets)
 
 

@@ -26,6 +26,28 @@ _LAUNCH: Final[Mapping[str, Mapping[str, Any]]] = {
     "node_rank": {"type": "int", "help": "which of the machines this is, from 0"},
     "master_addr": {"type": "str", "help": "name or address of machine 0"},
     "master_port": {"type": "int", "help": "a free port there"},
+    **{
+        f"container.{name}": {"type": "str", "help": f"as --{name.replace('_', '-')} of the container launcher"}
+        for name in (
+            "image",
+            "engine",
+            "primus",
+            "name",
+            "network",
+            "ipc",
+            "shm_size",
+            "user",
+            "cpus",
+            "memory",
+            "gpus",
+        )
+    },
+    **{
+        f"container.{name}": {"type": "list", "items": "str", "help": f"each as --{name.replace('_', '-')}"}
+        for name in ("volume", "device", "ulimit", "group_add", "cap_add", "security_opt")
+    },
+    "container.privileged": {"type": "bool", "help": "without any separation"},
+    "slurm": {"type": "mapping", "help": "options of srun and sbatch: {partition: gpu, time: '4:00:00'}"},
 }
 
 _MODULE: Final[Mapping[str, Mapping[str, Any]]] = {

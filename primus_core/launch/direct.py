@@ -12,7 +12,7 @@ import click
 
 from primus_core.config.tree import Leaf
 from primus_core.errors import ConfigError, Origin, Problem
-from primus_core.launch import env
+from primus_core.launch import env, hosts
 from primus_core.launch.plan import Plan
 from primus_core.plugins.records import EnvVar
 
@@ -49,7 +49,7 @@ class Topology:
 def plan(request: LaunchRequest) -> Plan:
     """One torchrun agent for this machine; raises ``ConfigError`` when the numbers do not go together."""
     for name, node in request.experiment.launch.items.items():
-        if name not in _VARIABLES:
+        if name not in _VARIABLES and name not in ("container", "slurm"):
             request.note(f"{node.origin}: launch.{name} does nothing with the direct launcher")
     place = topology(request.options, request.experiment.launch, request.environ, devices=_accelerators(request))
     words = [sys.executable, "-m", "torch.distributed.run"]
@@ -61,23 +61,29 @@ def plan(request: LaunchRequest) -> Plan:
         words += [f"--master-port={place.master_port or DEFAULT_PORT}"]
     words += ["--max-restarts=0", "--event-log-handler=console"]
     words += ["-m", "primus_core.run.worker", "--attempt", str(request.attempt)]
-    return Plan(argv=tuple(words), env=env.resolve(request, _defaults(request, place)), ranks=place.world_size)
+    return Plan(
+        argv=tuple(words),
+        env=env.resolve(request, _defaults(request, place)),
+        ranks=place.world_size,
+        node=place.node_rank,
+    )
 
 
 def topology(options: Mapping[str, Any], launch: Any, environ: Mapping[str, str], *, devices: int) -> Topology:
-    """From the launcher's options, the experiment's ``launch:``, and the variables that clusters set."""
+    """From the launcher's options, the experiment's ``launch:``, the usual variables, and what Slurm says."""
     problems: list[Problem] = []
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
+    of_step = hosts.topology(environ)
     for name, variable in _VARIABLES.items():
         node = launch.items.get(name)
         if options.get(name) is not None:
             values[name], origins[name] = options[name], Origin(f"command line, --{name.replace('_', '-')}")
         elif isinstance(node, Leaf) and node.value is not None:
             values[name], origins[name] = node.value, node.origin
-        elif environ.get(variable):
-            text = environ[variable]
-            values[name], origins[name] = int(text) if text.isdecimal() else text, Origin(f"${variable}")
+        elif text := environ.get(variable) or of_step.get(variable):
+            values[name] = int(text) if text.isdecimal() else text
+            origins[name] = Origin(f"${variable}" if environ.get(variable) else "Slurm")
         else:
             continue
         problems += _wrong(name, values[name], origins[name])

@@ -1,12 +1,13 @@
 """The environment of the workers: who set what, and who wins.
 
-Highest first: ``--env`` > the experiment's ``env:`` > the user's shell > defaults of the platform and of plugins.
+Highest first: ``--env`` > the experiment's ``env:`` > the user's shell > defaults of the platform and of plugins >
+the image of a container.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from primus_core.config.tree import Leaf
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     from primus_core.launch.plan import LaunchRequest
 
 ATTEMPT = "PRIMUS_ATTEMPT"
-"""Marks every process of an attempt, so that those that are left over can be found."""
+"""Marks every process of an attempt, on all machines and in all containers."""
+LAUNCH = "PRIMUS_LAUNCH"
+"""Marks what one primus started, so that what is left over can be found."""
+OUTER = "PRIMUS_OUTER"
+"""Set where primus was started by a launcher of another primus, whose attempt it joins."""
+LIFELINE = "PRIMUS_LIFELINE"
+"""Set where the end of standard input is the end of whoever started this."""
+SHELL_NAMES = "PRIMUS_SHELL_NAMES"
+"""In a container: the variables that come from the user's shell; what else is set there is of the image."""
+
+OWN = (ATTEMPT, LAUNCH, OUTER, LIFELINE, SHELL_NAMES)
 
 SHELL = "your shell"
 
@@ -34,13 +45,14 @@ def resolve(request: LaunchRequest, defaults: Iterable[EnvVar]) -> tuple[EnvVar,
     Raises ``UserError`` for a variable that is given by name alone and that the shell does not have.
     """
     chosen: dict[str, EnvVar] = {}
+    shell = shell_names(request.environ)
     for default in defaults:
-        if default.name in request.environ:
+        if default.name in shell:
             origin = f"{SHELL}, before {default.origin}"
             chosen[default.name] = variable(default.name, request.environ[default.name], origin)
         else:
             chosen[default.name] = default
-    for stronger in (*_of_experiment(request), *_of_command_line(request)):
+    for stronger in (*_of_experiment(request), *of_command_line(request)):
         chosen[stronger.name] = stronger
     return tuple(sorted(chosen.values(), key=lambda var: var.name))
 
@@ -62,7 +74,8 @@ def _of_experiment(request: LaunchRequest) -> Iterable[EnvVar]:
         raise ConfigError(problems)
 
 
-def _of_command_line(request: LaunchRequest) -> Iterable[EnvVar]:
+def of_command_line(request: LaunchRequest) -> Iterable[EnvVar]:
+    """The variables of ``--env``. Raises ``UserError`` for a bad name, and for one that the shell does not have."""
     for word in request.options.get("env") or ():
         name, equals, value = word.partition("=")
         if not name.isidentifier():
@@ -70,6 +83,11 @@ def _of_command_line(request: LaunchRequest) -> Iterable[EnvVar]:
         if not equals and name not in request.environ:
             raise UserError(f"--env {name}: your shell does not set it; write --env {name}=VALUE")
         yield variable(name, value if equals else request.environ[name], "command line, --env")
+
+
+def shell_names(environ: Mapping[str, str]) -> Collection[str]:
+    """The variables that the user's shell set; in a container the image set others."""
+    return environ[SHELL_NAMES].split(",") if SHELL_NAMES in environ else environ.keys()
 
 
 def text(value: object) -> str:

@@ -31,6 +31,11 @@ class LaunchRequest:
     defaults: tuple[EnvVar, ...] = ()
     """What plugins propose for the workers' environment, weakest of all."""
     note: Callable[[str], None] = field(default=lambda message: None)
+    nested: bool = False
+    """Whether ``argv`` starts with another launcher."""
+    primusfile: Path | None = None
+    paths: tuple[Path, ...] = ()
+    """Files and folders that the command line names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,3 +55,13 @@ class Plan:
     files: tuple[PlanFile, ...] = field(default=())
     ranks: int | None = None
     """How many ranks there will be on all machines; None where that is not known yet."""
+    node: int = 0
+    """Which of the run's machines this is. The first one writes the files, the others wait for them."""
+    again: str = ""
+    """What starts primus once more, elsewhere (``"podman"``): that one trains, and speaks to the user itself."""
+    lifeline: bool = False
+    """Whether the command's standard input stays open as long as this process lives, and tells its end."""
+    cleanup: tuple[tuple[str, ...], ...] = ()
+    """Commands that remove what may be left, however the command ended. It is no error if nothing is."""
+    submits: bool = False
+    """The command hands the work over and ends at once; the run itself begins later."""

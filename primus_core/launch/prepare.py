@@ -32,6 +32,8 @@ class Preparation:
     devices: tuple[Device, ...]
     plugins: PluginManager
     primusfile: Path | None = None
+    paths: tuple[Path, ...] = ()
+    """Files and folders that the command line names."""
     note: Callable[[str], None]
 
     def request(self, attempt: Path) -> LaunchRequest:
@@ -46,6 +48,9 @@ class Preparation:
             platform=self.platform,
             devices=self.devices,
             note=self.note,
+            nested=self.argv[0] in self.plugins.named("primus_launchers"),
+            primusfile=self.primusfile,
+            paths=self.paths,
         )
         proposed = self.plugins.contributions("primus_launch_env", request=request)
         return replace(request, defaults=tuple(contribution.record for contribution in proposed))
@@ -54,6 +59,8 @@ class Preparation:
         """The launcher's answer, with the files of the attempt in front and the configuration's secrets."""
         launcher = self.plugins.select("primus_launchers", self.launcher)
         plan: Plan = launcher.load(launcher.record.plan)(request)
+        if plan.again:
+            return plan
         task, secrets = job.Job.of(self.experiment, self.primusfile)
         files = folder.files(request.attempt, self.experiment, task)
         hidden = (

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -21,10 +22,14 @@ _EVENT = '{"name": "torchelastic.worker.status.'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the launcher's command ended: its status, and the signals that came from outside."""
+    """How the launcher's command ended: its status, and the signals that came from outside.
+
+    ``again`` names the command where it was one that starts primus again.
+    """
 
     status: int
     signals: tuple[int, ...] = ()
+    again: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ class Rank:
             return shorten(str(self.error["error"]), 120)
         if self.status is None:
             return "not seen to end"
-        return signal_name(-self.status) if self.status < 0 else f"exit code {self.status}"
+        return _status(self.status)
 
 
 def explain(attempt: Path, ending: Ending, secrets: Collection[str] = ()) -> tuple[ExitCode, str]:
@@ -65,7 +70,8 @@ def gather(attempt: Path) -> dict[int, Rank]:
     """What the ranks themselves wrote, and what torchrun saw of their ends."""
     states = heartbeat.read_all(attempt / "ranks")
     errors = failure.read_all(attempt / "errors")
-    statuses = dict(seen_by_torchrun(attempt / "logs" / "launcher.log"))
+    logs = sorted((attempt / "logs").glob("launcher*.log"))
+    statuses = dict(chain.from_iterable(map(seen_by_torchrun, logs)))
     return {
         rank: Rank(rank=rank, status=statuses.get(rank), state=states.get(rank, {}), error=errors.get(rank))
         for rank in sorted({*states, *errors, *statuses})
@@ -111,8 +117,13 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
         return ExitCode.DONE, [
             f"all ranks finished; after that, while Python shut down: {crashes or 'torchrun failed'}"
         ]
-    if ending.status < 0:
+    if ending.status < 0 and not ending.again:
         return ExitCode.TRAINING_FAILED, _launcher_killed(attempt, ranks, ending)
+    if culprit is None and ending.again:
+        return _code_of(ending.status), [
+            f"{ending.again} ended with {_status(ending.status)}{' before any rank was there' * (not ranks)}",
+            f"run folder: {attempt}",
+        ]
     if culprit is None:
         log = attempt / "logs" / "launcher.log"
         return ExitCode.TRAINING_FAILED, [
@@ -129,6 +140,17 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
         *_after(others),
         f"run folder: {attempt}",
     ]
+
+
+def _code_of(status: int) -> ExitCode:
+    """The exit code for one of a command that starts primus again: its own, or that of who should have started it."""
+    if status in tuple(ExitCode):
+        return ExitCode(status)
+    return ExitCode.ENVIRONMENT if 125 <= status <= 127 else ExitCode.TRAINING_FAILED
+
+
+def _status(status: int) -> str:
+    return signal_name(-status) if status < 0 else f"exit code {status}"
 
 
 def _launcher_killed(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> list[str]:

@@ -6,21 +6,24 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from primus_core.errors import ExitCode
-from primus_core.launch import env
+from primus_core.launch import env, nested
 from primus_core.launch.plan import Plan
 from primus_core.launch.rootcause import Ending, explain
 
 LAUNCHER_LOG = "logs/launcher.log"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
+_LIFELINE_AFTER = 10.0
 
 
 def carry_out(
@@ -28,25 +31,21 @@ def carry_out(
 ) -> ExitCode:
     """Write the plan's files, run its command and wait for it; ``say`` gets the story of a failure.
 
-    SIGINT, SIGTERM and SIGHUP go on to the child. Writes ``result.json``.
+    SIGINT, SIGTERM and SIGHUP go on to the child. Writes ``result.json``. Where another primus started this one, that
+    one tells the story and writes the result, of all machines.
     """
-    write_files(plan)
+    inner = env.OUTER in environ
+    if plan.node:
+        nested.files_there(plan.files)
+    else:
+        write_files(plan)
     (attempt / "logs").mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with (attempt / LAUNCHER_LOG).open("ab") as log:
-        child = subprocess.Popen(
-            plan.argv,
-            env=env.applied(environ, plan.env) | {env.ATTEMPT: str(attempt)},
-            stdin=subprocess.DEVNULL,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-        )
-        with _forwarding(child) as received:
-            status = child.wait()
-    end_leftovers(attempt)
-    ending = Ending(status=status, signals=tuple(received))
-    code, story = explain(attempt, ending, secrets) if status or received else (ExitCode.DONE, "")
+    status, signals = run(plan, attempt, environ)
+    ending = Ending(status=status, signals=signals, again=plan.again)
+    code, story = explain(attempt, ending, secrets) if status or signals else (ExitCode.DONE, "")
+    if inner:
+        return code
     if story:
         say(story)
     result = {
@@ -58,18 +57,52 @@ def carry_out(
     return code
 
 
+def run(plan: Plan, attempt: Path, environ: Mapping[str, str]) -> tuple[int, tuple[int, ...]]:
+    """Run the plan's command to its end and remove what is left of it; its status, and the signals that came."""
+    mark = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+    variables = {name: value for name, value in environ.items() if name not in (env.OUTER, env.LIFELINE)}
+    variables = env.applied(variables, plan.env) | {env.ATTEMPT: str(attempt), env.LAUNCH: mark}
+    if plan.again:
+        variables |= {env.OUTER: plan.again} | ({env.LIFELINE: "stdin"} if plan.lifeline else {})
+    with ExitStack() as stack:
+        log = None if plan.again else stack.enter_context(launcher_log(attempt, plan.node).open("ab"))
+        child = subprocess.Popen(
+            plan.argv,
+            env=variables,
+            stdin=subprocess.PIPE if plan.lifeline else subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+        received = stack.enter_context(_forwarding(child))
+        if env.LIFELINE in environ:
+            nested.hold_on(lambda: bool(received))
+        status = child.wait()
+        for argv in plan.cleanup:
+            subprocess.run(argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    end_leftovers(mark)
+    return status, tuple(received)
+
+
+def launcher_log(attempt: Path, node: int) -> Path:
+    """Where what torchrun says on one machine is kept."""
+    return attempt / (f"logs/launcher-{node}.log" if node else LAUNCHER_LOG)
+
+
 def write_files(plan: Plan) -> None:
-    """The plan's files, with their folders."""
+    """The plan's files, with their folders; each is there whole or not at all."""
     for file in plan.files:
         file.path.parent.mkdir(parents=True, exist_ok=True)
-        file.path.write_text(file.text, encoding="utf-8")
+        new = file.path.with_name(f".{file.path.name}.new")
+        new.write_text(file.text, encoding="utf-8")
+        new.replace(file.path)
 
 
-def end_leftovers(attempt: Path, patience: float = 5.0) -> frozenset[int]:
-    """Kill the processes of this attempt that are still there, and wait until they are gone; returns their ids."""
+def end_leftovers(mark: str, patience: float = 5.0) -> frozenset[int]:
+    """Kill the processes with this mark that are still there, and wait until they are gone; returns their ids."""
     found: set[int] = set()
     limit = time.monotonic() + patience
-    while (alive := set(_marked(attempt))) and time.monotonic() < limit:
+    while (alive := set(_marked(mark))) and time.monotonic() < limit:
         for pid in alive:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -78,14 +111,14 @@ def end_leftovers(attempt: Path, patience: float = 5.0) -> frozenset[int]:
     return frozenset(found)
 
 
-def _marked(attempt: Path) -> Iterator[int]:
-    mark = f"{env.ATTEMPT}={attempt}".encode()
+def _marked(mark: str) -> Iterator[int]:
+    variable = f"{env.LAUNCH}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:  # it ended, or belongs to somebody else
             continue
-        if mark in variables and int(folder.name) != os.getpid():
+        if variable in variables and int(folder.name) != os.getpid():
             yield int(folder.name)
 
 
@@ -98,6 +131,8 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
         received.append(number)
         if child.poll() is None:
             child.send_signal(number)
+            if child.stdin and len(received) == 1:
+                threading.Thread(target=_let_go, args=(child,), daemon=True).start()
 
     heard = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]  # nohup stays nohup
     before = {number: signal.signal(number, forward) for number in heard}
@@ -106,6 +141,14 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _let_go(child: subprocess.Popen[bytes]) -> None:
+    """End the lifeline of a child that a signal did not reach, as the first process of a container may not have been
+    ready for it."""
+    time.sleep(_LIFELINE_AFTER)
+    if child.stdin:
+        child.stdin.close()
 
 
 def _end_with_parent() -> None:

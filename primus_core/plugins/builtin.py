@@ -20,6 +20,13 @@ def primus_launchers() -> Iterator[Launcher]:
         plan="primus_core.launch.direct:plan",
         options="primus_core.launch.direct:OPTIONS",
     )
+    yield Launcher(
+        name="container",
+        summary="Start primus again in a container of docker, podman, apptainer or bubblewrap",
+        plan="primus_core.launch.container.launcher:plan",
+        options="primus_core.launch.container.launcher:OPTIONS",
+        extra=True,
+    )
 
 
 @hookimpl

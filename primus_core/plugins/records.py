@@ -80,6 +80,8 @@ class Launcher:
     summary: str
     plan: Ref
     options: Ref
+    extra: bool = False
+    """Whether it takes options that it does not list: they come as ``options["extra"]``, word by word."""
 
 
 @dataclass(frozen=True, kw_only=True)

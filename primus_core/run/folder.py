@@ -98,6 +98,14 @@ def describe(
     }
 
 
+def inside(attempt: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """``about`` as seen by workers, in a container or on another machine, with what the attempt's record says of the
+    command that started it all."""
+    outer = json.loads((attempt / "run.json").read_text(encoding="utf-8"))
+    names = ("argv", "launcher", "primusfile", "cwd", "started", "host", "git_commit")
+    return {**about, **{name: outer[name] for name in names}, "inside": {"host": about["host"]}}
+
+
 def record(attempt: Path, experiment: Experiment, about: Mapping[str, Any], secrets: Iterable[str]) -> None:
     """Write down where everything came from: ``origins.json``, ``run.json`` (``about``), ``git.diff``."""
     from primus_core.config import render

@@ -24,7 +24,7 @@ def test_every_command_is_on_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("key", sorted(layout.EXPERIMENT.keys))
 def test_every_key_of_an_experiment_is_on_the_page(key: str) -> None:
-    last = key.rpartition(".")[2]
+    last = key.split(".")[1] if key.startswith(("launch.container.", "launch.slurm")) else key.rpartition(".")[2]
     assert re.search(rf"`{last}`|\b{last}:", PAGE), key
 
 
