@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor import DTensor, Replicate
 
 if TYPE_CHECKING:
     from primus_core.run.context import Run
@@ -69,6 +70,19 @@ def tied_together(original: Function) -> Function:
     return apply_fsdp
 
 
+def whole_heads(original: Function) -> Function:
+    """Reorder a weight whole on each rank: shards of it may end within a head."""
+
+    @functools.wraps(original)
+    def permute(self: Any, weight: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if isinstance(weight, DTensor):
+            weight = weight.redistribute(placements=[Replicate()] * weight.device_mesh.ndim)
+        permuted: torch.Tensor = original(self, weight, *args, **kwargs)
+        return permuted
+
+    return permute
+
+
 def same_dtype(original: Function) -> Function:
     """The outputs of experts in the dtype of their inputs."""
 
@@ -77,6 +91,18 @@ def same_dtype(original: Function) -> Function:
         return original(w1, b1, w2, b2, limit, x, *args).type_as(x)
 
     return run_experts
+
+
+def with_bias(original: Function) -> Function:
+    """Set a router's bias too, which else stays what was in memory."""
+
+    @functools.wraps(original)
+    def init_weights(self: Any, init_std: float) -> None:
+        original(self, init_std)
+        if self.gate.bias is not None:
+            torch.nn.init.zeros_(self.gate.bias)
+
+    return init_weights
 
 
 def peak_flops(original: Function, run: Run) -> Function:

@@ -119,6 +119,19 @@ def primus_torchtitan_patches() -> Iterator[Patch]:
             "engine:tied_together",
             aliases=tuple(f"torchtitan.models.{other}.infra.parallelize:apply_fsdp" for other in borrowers),
         )
+    for function in ("_permute", "_reverse_permute"):
+        yield _patch(
+            f"whole-heads.{function.strip('_')}",
+            "weights of Hugging Face's format are reordered by heads, wrongly or not at all where shards cut heads",
+            f"torchtitan.models.llama3.model.state_dict_adapter:Llama3StateDictAdapter.{function}",
+            "engine:whole_heads",
+        )
+    yield _patch(
+        "router-bias",
+        "the biases of GPT-OSS's routers are never set: they start as whatever was in memory",
+        "torchtitan.models.moe.moe:TokenChoiceTopKRouter.init_weights",
+        "engine:with_bias",
+    )
     yield _patch(
         "gpt-oss-dtype",
         "the experts of GPT-OSS return bfloat16 whatever they are given",
