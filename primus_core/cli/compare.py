@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 @click.argument(
     "runs", nargs=-1, required=True, metavar="RUN RUN...", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
-def compare(runs: tuple[Path, ...]) -> None:
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML page with curves here.")
+def compare(runs: tuple[Path, ...], output: Path | None) -> None:
     """Show results of RUNs side by side, and what differs: configuration, versions, patches, code, hardware, data.
 
     A RUN is the folder of an experiment, with all its attempts, or of one attempt.
     """
-    from primus_core.cli.text import cell, columns
+    from primus_core.cli.text import cell, columns, write
     from primus_core.run.compare import Facts, differences, figures, sides
 
     if len(runs) < 2:
@@ -33,6 +34,10 @@ def compare(runs: tuple[Path, ...]) -> None:
             head = (title, *(side.label for side in found))
             click.echo()
             click.echo(columns([head, *((row.name, *map(cell, row.values)) for row in rows)]))
+    if output is not None:
+        from primus_core.run.report import compare as render
+
+        write(output, render(found))
 
 
 def _results(found: Sequence[Side], rows: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, ...]]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from primus_core.cli.text import write
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
@@ -16,7 +18,4 @@ def report(run: Path, output: Path | None) -> None:
     """Write one self-contained HTML page about RUN: the folder of an experiment, or of one attempt."""
     from primus_core.run.report import render
 
-    text = render(run)
-    target = output or run / "report.html"
-    target.write_text(text, encoding="utf-8")
-    click.echo(target)
+    write(output or run / "report.html", render(run))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+import click
+
+from primus_core.errors import UserError
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
@@ -18,3 +23,12 @@ def cell(value: Any, widest: int = 60) -> str:
     """A value on one line, cut where it is too long; ``-`` for None."""
     text = "-" if value is None else " ".join(str(value).split("\n"))
     return text if len(text) <= widest else f"{text[: widest - 3]}..."
+
+
+def write(target: Path, text: str) -> None:
+    """Write a file that the user asked for, and say where; raises ``UserError`` where that cannot be."""
+    try:
+        target.write_text(text, encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}") from error
+    click.echo(target)

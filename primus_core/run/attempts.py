@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from primus_core.errors import UserError
-from primus_core.run import heartbeat, metrics
+from primus_core.run import failure, heartbeat, metrics
 
 type State = Literal["running", "done", "failed", "killed", "unknown"]
 
@@ -98,6 +98,11 @@ class Attempt:
         """The number of ranks, as far as any has started."""
         sizes = [event["ranks"] for event in self.events if event["event"] == "run_started"]
         return sizes[-1] if sizes else next((state["world_size"] for state in self.ranks.values()), None)
+
+    @cached_property
+    def errors(self) -> dict[int, dict[str, Any]]:
+        """What ranks died of."""
+        return failure.read_all(self.folder / "errors")
 
     @property
     def expected(self) -> int | None:

@@ -69,14 +69,23 @@ class History:
                 pieces.append(points[max(0, kept - 1) :])
         return pieces
 
-    def median(self, name: str) -> float | None:
-        """Of a metric of the steps, without the first of each start: it pays for compilation and warming up."""
-        values = sorted(
+    def nonfinite(self, name: str) -> list[tuple[int, str]]:
+        """The steps whose value was ``nan`` or ``inf``."""
+        events = (event for part in self.parts for event in part.events if event["event"] == "step")
+        return [(event["step"], event["nonfinite"][name]) for event in events if name in event.get("nonfinite", {})]
+
+    def values(self, name: str) -> list[float]:
+        """Of all steps but the first of each start, which pays for compilation and warming up."""
+        return [
             event[name]
             for part in self.parts
             for event in [e for e in part.events if e["event"] == "step"][1:]
             if isinstance(event.get(name), int | float)
-        )
+        ]
+
+    def median(self, name: str) -> float | None:
+        """Of ``values``; None without any."""
+        values = sorted(self.values(name))
         return values[len(values) // 2] if values else None
 
     def last(self, name: str, split: str | None = None) -> float | None:
