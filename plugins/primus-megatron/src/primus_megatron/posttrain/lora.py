@@ -8,6 +8,7 @@ sharded like its output, of a row-parallel one A like its input, and only ``dim`
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from megatron.core.parallel_state import get_expert_model_parallel_rank
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.tensor_parallel.mappings import (
@@ -228,12 +230,23 @@ def _keep_recomputation_alive(model: nn.Module) -> None:
 
 
 def _named_layers(model: nn.Module) -> Iterator[tuple[str, tuple[nn.Module, str]]]:
-    """Modules by path, with a name that is the same whatever pipeline stage holds them."""
+    """Modules by path, with a name that is the same whatever pipeline stage and expert-parallel rank holds them."""
     numbers = {name: module.layer_number for name, module in model.named_modules() if hasattr(module, "layer_number")}
     for name, module in model.named_modules():
         above = next((name[:at] for at in _ends(name) if name[:at] in numbers), None)
         whole_name = name if above is None else f"{numbers[above]}{name[len(above) :]}"
-        yield name, (module, whole_name)
+        yield name, (module, re.sub(r"(?<=local_experts\.)\d+", _of_all_experts(module), whole_name))
+
+
+def _of_all_experts(module: nn.Module) -> Callable[[re.Match[str]], str]:
+    """From the number of an expert on this rank to its number among all."""
+
+    def number(match: re.Match[str]) -> str:
+        config: Any = module.config
+        first = get_expert_model_parallel_rank() * config.num_moe_experts // config.expert_model_parallel_size
+        return str(first + int(match[0]))
+
+    return number
 
 
 def _ends(name: str) -> Iterator[int]:
