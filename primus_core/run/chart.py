@@ -86,8 +86,7 @@ def histogram(values: Sequence[float], name: str, unit: str = "", bins: int = 32
     ordered = sorted(values)
     median, high = quantile(ordered, 0.5), quantile(ordered, 0.99)
     low, top = ordered[0], ordered[-1] if ordered[-1] <= high + 2 * (high - median) else high + (high - median)
-    if top <= low:
-        low, top = low - (abs(low) or 1) * 0.05, low + (abs(low) or 1) * 0.05
+    top = low + _spread(low, top)
     counts = [0] * bins
     for value in ordered:
         counts[min(bins - 1, int((value - low) / (top - low) * bins))] += 1
@@ -201,9 +200,15 @@ def _json(data: object) -> str:
     return escape(json.dumps(data, separators=(",", ":")), quote=True)
 
 
+def _spread(low: float, high: float) -> float:
+    """How far a range reaches; of one that is next to nothing, a tenth of its size."""
+    size = max(abs(low), abs(high))
+    return high - low if high - low > max(1e-9 * size, 1e-99) else (size if size > 1e-99 else 1.0) * 0.1
+
+
 def _tick(low: float, high: float, count: int = 5) -> float:
     """The distance of round numbers that span a range: 1, 2 or 5 times a power of ten."""
-    raw = ((high - low) or (abs(high) or 1) * 0.1) / count
+    raw = _spread(low, high) / count
     power = 10.0 ** math.floor(math.log10(raw))
     return power * next(factor for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
 
