@@ -27,6 +27,13 @@ def primus_launchers() -> Iterator[Launcher]:
         options="primus_core.launch.container.launcher:OPTIONS",
         extra=True,
     )
+    yield Launcher(
+        name="slurm",
+        summary="Start primus again on each machine of a Slurm job, by srun or sbatch",
+        plan="primus_core.launch.slurm:plan",
+        options="primus_core.launch.slurm:OPTIONS",
+        extra=True,
+    )
 
 
 @hookimpl
@@ -49,9 +56,11 @@ def primus_commands() -> Iterator[Command]:
     yield _command("train", "Train a model: pretrain or posttrain", launches=True)
     yield _command("config", "Show, check, compare and explain experiments")
     yield _command("data", "Prepare text for training")
+    yield _command("convert", "Checkpoints to and from other formats")
     yield _command("init", "Write a small commented experiment")
     yield _command("examples", "Experiments that plugins bring along")
     yield _command("models", "Models that plugins bring along")
+    yield _command("rerun", "Repeat a run, and say what differs today")
     yield _command("runs", "Which runs there are, and how they stand")
     yield _command("logs", "What a rank of a run said")
     yield _command("report", "One HTML page about a run")

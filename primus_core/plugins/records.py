@@ -31,6 +31,21 @@ def load(ref: Ref) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Converter:
+    """Takes an engine's checkpoints to other formats and back, for ``primus convert``.
+
+    ``find`` refers to ``def find(path: Path) -> Path | None``: the checkpoint that a path is or holds, None where it
+    is none of this engine's; it looks at names of files and imports nothing heavy. ``convert`` refers to
+    ``def convert(order: primus_core.convert.order.Order) -> Report``, imported in a process of its own.
+    ``formats`` can be written besides the engine's own.
+    """
+
+    find: Ref
+    convert: Ref
+    formats: tuple[str, ...] = ("hf",)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Backend:
     """What drives one engine.
 
@@ -64,6 +79,7 @@ class Backend:
     install: str = ""
     """The one command that installs what is missing."""
     platforms: tuple[str, ...] = ("cpu", "cuda", "rocm")
+    converter: Converter | None = None
     reporter: Literal["first", "last"] = "first"
     """Which rank knows the loss and so writes the metrics: the last one where pipeline stages hold it."""
 

@@ -58,3 +58,21 @@ def _replace(path: Path, text: str) -> None:
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
+
+
+def find(path: Path) -> Path | None:
+    """The checkpoint that a path is or holds: that of the last step, or a released model. None for other folders."""
+    if not path.is_dir():
+        return None
+    if _is_distributed(path):
+        return path
+    for folder in (path, path / "checkpoints"):
+        tracker = folder / _TRACKER
+        if tracker.is_file():
+            step = latest(folder)
+            return folder / "release" if step is None else folder_of(folder, step)
+    return None
+
+
+def _is_distributed(path: Path) -> bool:
+    return (path / "metadata.json").is_file() and (path / ".metadata").is_file()

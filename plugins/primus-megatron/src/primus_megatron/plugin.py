@@ -10,7 +10,7 @@ from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.errors import Problem
 from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Backend, EnvVar, Patch
+from primus_core.plugins.records import Backend, Converter, EnvVar, Patch
 from primus_megatron.patches.records import primus_megatron_patches
 
 _HERE = Path(__file__).parent
@@ -58,6 +58,7 @@ def primus_backends() -> Iterable[Backend]:
         },
         install="pip install primus-megatron",
         reporter="last",
+        converter=Converter(find="primus_megatron.checkpoints:find", convert="primus_megatron.convert.convert:convert"),
     )
 
 

@@ -1,0 +1,1 @@
+"""Checkpoints of Megatron to and from Hugging Face's format, without building the model."""
