@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from torchtitan.protocols.train_spec import TrainSpec, get_train_spec
 
