@@ -26,6 +26,12 @@ type Results = dict[str, dict[str, Any]]
 LENGTH = 96
 LORA = {"enabled": True, "dim": 4, "alpha": 8}
 PACKED = {"enable_packed_sequences": True, "micro_batch_size": 1, "global_batch_size": 4}
+EXPERTS = {
+    "num_experts": 4,
+    "moe_router_topk": 2,
+    "moe_ffn_hidden_size": 64,
+    "moe_token_dispatcher_type": "alltoall",
+}
 ORDERED = {"dataloader_type": "single", "calculate_per_token_loss": True}
 """The same batches however many ranks share them."""
 
@@ -101,14 +107,11 @@ def one(trained: Callable[..., Results], common: dict[str, Any], tuning: dict[st
             "dropout": lora | {"lora": LORA | {"dropout": 0.2, "dropout_position": "post"}},
             "recompute": lora
             | {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
-            "experts": lora
-            | {
-                "num_experts": 4,
-                "moe_router_topk": 2,
-                "moe_ffn_hidden_size": 64,
-                "moe_token_dispatcher_type": "alltoall",
-            }
-            | {"pretrained_checkpoint": None},
+            "experts": lora | EXPERTS | {"pretrained_checkpoint": None, "folder": str(data / "experts")},
+            "experts_again": lora
+            | EXPERTS
+            | ORDERED
+            | {"pretrained_checkpoint": str(data / "experts" / "checkpoints")},
             "epoch_packed": epoch | PACKED | {"global_batch_size": sequences(data, common)},
             "epoch_flat": epoch | PACKED | {"micro_batch_size": 2, "global_batch_size": 2 * sequences(data, common)},
             "epoch_unpacked": epoch | {"micro_batch_size": 1, "global_batch_size": 40},
@@ -128,6 +131,10 @@ def two(one: Results, trained: Callable[..., Results], tuning: dict[str, Any], d
             "sp": lora | tensor | {"sequence_parallel": True},
             "sp_full": tuning | PACKED | tensor | {"sequence_parallel": True},
             "pp": lora | {"pipeline_model_parallel_size": 2},
+            "ep": lora
+            | EXPERTS
+            | ORDERED
+            | {"pretrained_checkpoint": str(data / "experts" / "checkpoints"), "expert_model_parallel_size": 2},
             "tp_continued": lora | tensor | {"load": str(data / "stopped" / "checkpoints"), "ckpt_step": 3},
         },
     )
@@ -201,7 +208,9 @@ def test_stopped_and_continued_is_as_never_stopped(one: Results):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "alone"), [("dp", "ordered"), ("tp", "lora"), ("sp", "lora"), ("pp", "lora")])
+@pytest.mark.parametrize(
+    ("name", "alone"), [("dp", "ordered"), ("tp", "lora"), ("sp", "lora"), ("pp", "lora"), ("ep", "experts_again")]
+)
 def test_ranks_share_the_work(one: Results, two: Results, name: str, alone: str):
     assert losses(two[name]) == pytest.approx(losses(one[alone]), abs=2e-4)
 
