@@ -132,6 +132,8 @@ def carry_out(
     joined = nested.joined(state.environ)
     request = preparation.request(joined or folder.next_attempt(experiment.folder))
     plan = preparation.plan(request)
+    if plan.submits:
+        plan = preparation.plan(preparation.request(folder.next_attempt(experiment.folder, "jobs")))
     elsewhere = plan.again or (state.dry_run and platform.name == "cpu" and plan.ranks == 1)
     context = CheckContext(
         world_size=None if elsewhere else plan.ranks,
@@ -158,7 +160,7 @@ def carry_out(
     plugins.contributions("primus_prepare_launch", request=request, plan=plan)
     if order.export_config:
         _export(experiment, order.export_config)
-    return _run(preparation, joined)
+    return _submit(preparation) if plan.submits else _run(preparation, joined)
 
 
 def _run(preparation: Preparation, joined: Path | None) -> int:
@@ -192,6 +194,21 @@ def _run(preparation: Preparation, joined: Path | None) -> int:
         ):
             click.echo(line)
     return carry_out(plan, attempt, preparation.environ, _say, secrets)
+
+
+def _submit(preparation: Preparation) -> int:
+    """Hand a job in; it makes its attempts when it runs."""
+    from primus_core.launch.script import render
+    from primus_core.launch.supervise import submit
+    from primus_core.run import folder
+
+    home = folder.create(preparation.experiment.folder, "jobs")
+    plan = preparation.plan(preparation.request(home))
+    (home / "plan.sh").write_text(render(plan, preparation.secrets(plan)), encoding="utf-8")
+    if status := submit(plan, preparation.environ):
+        raise UserError(f"{plan.again} refused the job: exit code {status}; its script is {home / 'job.sh'}")
+    _say(f"job folder: {home}")
+    return ExitCode.DONE
 
 
 def describe(preparation: Preparation) -> dict[str, Any]:

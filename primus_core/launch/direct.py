@@ -60,6 +60,7 @@ def plan(request: LaunchRequest) -> Plan:
         words += [f"--node-rank={place.node_rank}", f"--master-addr={place.master_addr or 'localhost'}"]
         words += [f"--master-port={place.master_port or DEFAULT_PORT}"]
     words += ["--max-restarts=0", "--event-log-handler=console"]
+    words += ["--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"]
     words += ["-m", "primus_core.run.worker", "--attempt", str(request.attempt)]
     return Plan(
         argv=tuple(words),
@@ -74,6 +75,8 @@ def topology(options: Mapping[str, Any], launch: Any, environ: Mapping[str, str]
     problems: list[Problem] = []
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
+    if problem := hosts.many_tasks(environ):
+        problems.append(Problem(Origin("Slurm"), problem))
     of_step = hosts.topology(environ)
     for name, variable in _VARIABLES.items():
         node = launch.items.get(name)

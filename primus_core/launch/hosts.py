@@ -55,6 +55,14 @@ def topology(environ: Mapping[str, str]) -> dict[str, str]:
     return found | ({"MASTER_ADDR": names[0], "MASTER_PORT": str(port)} if len(names) > 1 else {})
 
 
+def many_tasks(environ: Mapping[str, str]) -> str | None:
+    """What is wrong with a job step that has more tasks than machines; None if nothing is."""
+    tasks, nodes = environ.get("SLURM_STEP_NUM_TASKS", ""), environ.get("SLURM_STEP_NUM_NODES", "")
+    if in_step(environ) and tasks != nodes:
+        return f"srun started {tasks} tasks on {nodes} machines; primus starts the ranks: use --ntasks-per-node=1"
+    return None
+
+
 def node_of(environ: Mapping[str, str]) -> int:
     """Which of the run's machines this is, as far as variables tell."""
     text = environ.get("NODE_RANK") or topology(environ).get("NODE_RANK", "0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -69,6 +70,12 @@ def without_secrets(words: Iterable[str], secret_keys: Iterable[str]) -> tuple[t
         safe.append(word)
         before = word
     return tuple(safe), found
+
+
+def this_primus() -> tuple[str, ...]:
+    """The words that call the primus of this process, for machines that see the same files."""
+    script = Path(sys.executable).with_name("primus")
+    return (str(script),) if script.exists() else (sys.executable, "-m", "primus_core")
 
 
 def joined(environ: Mapping[str, str]) -> Path | None:

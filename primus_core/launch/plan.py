@@ -63,5 +63,7 @@ class Plan:
     """Whether the command's standard input stays open as long as this process lives, and tells its end."""
     cleanup: tuple[tuple[str, ...], ...] = ()
     """Commands that remove what may be left, however the command ended. It is no error if nothing is."""
+    after: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """What to run at the very end if a signal came, by its number."""
     submits: bool = False
     """The command hands the work over and ends at once; the run itself begins later."""

@@ -21,7 +21,7 @@ from primus_core.launch.plan import Plan
 from primus_core.launch.rootcause import Ending, explain
 
 LAUNCHER_LOG = "logs/launcher.log"
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 _LIFELINE_AFTER = 10.0
 
@@ -31,8 +31,8 @@ def carry_out(
 ) -> ExitCode:
     """Write the plan's files, run its command and wait for it; ``say`` gets the story of a failure.
 
-    SIGINT, SIGTERM and SIGHUP go on to the child. Writes ``result.json``. Where another primus started this one, that
-    one tells the story and writes the result, of all machines.
+    SIGINT, SIGTERM, SIGHUP and SIGUSR1 go on to the child. Writes ``result.json``. Where another primus started this
+    one, that one tells the story and writes the result, of all machines.
     """
     inner = env.OUTER in environ
     if plan.node:
@@ -54,7 +54,16 @@ def carry_out(
         "root_cause": story if code else None,
     }
     (attempt / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for number in dict.fromkeys(signals):
+        if number in plan.after:
+            subprocess.run(plan.after[number], stdin=subprocess.DEVNULL, check=False)
     return code
+
+
+def submit(plan: Plan, environ: Mapping[str, str]) -> int:
+    """Write the plan's files and run its command, which says itself what it did; its status."""
+    write_files(plan)
+    return subprocess.run(plan.argv, env=env.applied(environ, plan.env), check=False).returncode
 
 
 def run(plan: Plan, attempt: Path, environ: Mapping[str, str]) -> tuple[int, tuple[int, ...]]:

@@ -34,6 +34,13 @@ def primus_launchers() -> Iterator[Launcher]:
         options="primus_core.launch.slurm:OPTIONS",
         extra=True,
     )
+    yield Launcher(
+        name="slurm",
+        summary="Start primus again on each machine of a Slurm job, by srun or sbatch",
+        plan="primus_core.launch.slurm:plan",
+        options="primus_core.launch.slurm:OPTIONS",
+        extra=True,
+    )
 
 
 @hookimpl

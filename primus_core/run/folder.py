@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from primus_core.plugins.records import Device
 
 
-def next_attempt(experiment: Path) -> Path:
-    """The folder that the next attempt will have, if nobody is faster."""
-    folder = experiment.absolute() / "attempts"
+def next_attempt(experiment: Path, kind: str = "attempts") -> Path:
+    """The folder that the next attempt (or one of another ``kind``) will have, if nobody is faster."""
+    folder = experiment.absolute() / kind
     taken = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal()]
     return folder / f"{max(taken, default=0) + 1:04}"
 
 
-def create(experiment: Path) -> Path:
+def create(experiment: Path, kind: str = "attempts") -> Path:
     """A new attempt's folder, this caller's alone: of two that start at once, each gets its own.
 
     Raises ``EnvironmentFault`` where it cannot be made.
     """
-    first = next_attempt(experiment)
+    first = next_attempt(experiment, kind)
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(int(first.name)):
