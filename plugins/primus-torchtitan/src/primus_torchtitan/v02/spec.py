@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from torchtitan.protocols.train_spec import TrainSpec, get_train_spec
 
@@ -71,11 +71,16 @@ def with_fields(args: Any, values: Mapping[str, Any], prefix: str = "model") -> 
         kind = type(args).__name__
         raise UserError("\n".join(f"{prefix}.{name}: {kind} has no such field{_hint(name, names)}" for name in unknown))
     inner = {
-        name: with_fields(getattr(args, name), value, f"{prefix}.{name}")
+        name: with_fields(getattr(args, name) or _made(type(args), name), value, f"{prefix}.{name}")
         for name, value in values.items()
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(getattr(args, name))
+        if isinstance(value, Mapping)
     }
     return dataclasses.replace(args, **values | inner)
+
+
+def _made(kind: type, name: str) -> Any:
+    """What a field that is None can hold: the positions of Llama 4 are not scaled until somebody says how."""
+    return next(each for each in get_args(get_type_hints(kind)[name]) if dataclasses.is_dataclass(each))()
 
 
 def _hint(name: str, names: Iterable[str]) -> str:
