@@ -12,7 +12,9 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from primus_core.errors import PrimusError
@@ -81,10 +83,12 @@ def main() -> None:
     run.begin({}, Path())
     run.apply_patches("import")
     import torch
+    import torchtitan.train
 
     from primus_torchtitan.train import train
 
     torch.distributed.init_process_group("gloo")
+    torchtitan.train.time = SimpleNamespace(perf_counter=time.perf_counter, sleep=lambda seconds: None)
     results = {}
     for name, config in cases.items():
         folder = Path(config.pop("folder", None) or tempfile.mkdtemp(dir=out.parent))

@@ -57,8 +57,9 @@ def train_loader(
     fixed = _fixed(run, "training", job, vocab_size, section.steps * batch)
     if fixed is not None:
         return Samples(fixed, *place)
-    engines = {"dp_world_size": dp_world_size, "dp_rank": dp_rank, "tokenizer": tokenizer, "job_config": job}
-    return _text(run, "training", job, vocab_size, tokenizer, place, endless=True) or _engines_own(build, **engines)
+    if section.dataset == "text":
+        return _text(run, "training", job, vocab_size, tokenizer, place, endless=True)
+    return _engines_own(build, dp_world_size=dp_world_size, dp_rank=dp_rank, tokenizer=tokenizer, job_config=job)
 
 
 def validation_loader(run: Run, build: Build, **given: Any) -> Any:
@@ -72,8 +73,9 @@ def validation_loader(run: Run, build: Build, **given: Any) -> Any:
     fixed = _fixed(run, "validation", job, vocab_size, count)
     if fixed is not None:
         return Samples(fixed, *place, again=True)
-    text = _text(run, "validation", job, vocab_size, given["tokenizer"], place, endless=given["infinite"])
-    return text or _engines_own(build, **given)
+    if section.dataset == "text":
+        return _text(run, "validation", job, vocab_size, given["tokenizer"], place, endless=given["infinite"])
+    return _engines_own(build, **given)
 
 
 def _fixed(run: Run, name: str, job: JobConfig, vocab_size: int, count: int | None) -> Dataset[torch.Tensor] | None:
@@ -96,12 +98,6 @@ def _text(
 ) -> Any:
     section = getattr(job, name)
     batch, rank, ranks, options = place
-    if section.dataset in DATASETS:
-        return None
-    if section.dataset != "text":
-        raise UserError(
-            f"{name}.dataset: there is no {section.dataset!r}; there are text, tokens, {', '.join(sorted(DATASETS))}"
-        )
     if (known := tokenizer.get_vocab_size()) > vocab_size:
         raise UserError(
             f"model.hf_assets_path: the tokenizer has {known:,} tokens, the model's vocabulary {vocab_size:,}; "
@@ -302,6 +298,12 @@ class Ends(BaseTokenizer):  # type: ignore[misc]
 def tokenizer(run: Run, build: Build | None, job: JobConfig) -> Any:
     """The tokenizer in ``model.hf_assets_path``, a folder or a name on the hub, where text is to be tokenized."""
     mock = run.config["training"].get("mock_data")
+    for name in ("training", "validation"):
+        asked = getattr(job, name).dataset
+        if not mock and asked not in ("text", "tokens", *DATASETS):
+            raise UserError(
+                f"{name}.dataset: there is no {asked!r}; there are text, tokens, {', '.join(sorted(DATASETS))}"
+            )
     if mock or job.training.dataset == "tokens":
         record = {} if mock else _prepared(Path(_path(job.training, "training")))
         return Ends(record.get("eod", -1))

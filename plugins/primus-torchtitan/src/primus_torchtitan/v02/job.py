@@ -67,6 +67,14 @@ def _impossible(job: JobConfig, run: Run) -> Iterator[str]:
         yield f"checkpoint.initial_load_path: {checkpoint.initial_load_path}: no such folder"
     if checkpoint.last_save_in_hf and not checkpoint.last_save_model_only:
         yield "checkpoint.last_save_in_hf: files of Hugging Face hold weights only: needs last_save_model_only: true"
+    split, low = job.parallelism, job.training.mixed_precision_param == "bfloat16"
+    others = split.data_parallel_replicate_degree * split.tensor_parallel_degree * split.pipeline_parallel_degree
+    sharded = split.data_parallel_shard_degree > 1 or run.place.world_size > others
+    if job.model.name == "gpt_oss" and not low and (split.data_parallel_shard_degree == 1 or not sharded):
+        yield (
+            "training.mixed_precision_param: the layers of gpt_oss are in bfloat16 unless FSDP gathers them in another "
+            "type: set bfloat16"
+        )
     for name in job.model.converters:
         yield from _converter(name, job, run)
 
