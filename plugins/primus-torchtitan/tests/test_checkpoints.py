@@ -87,8 +87,7 @@ def one(trained: Callable[..., Results], two: Results, corpus: Path, runs: Path)
     cases["small vocabulary"] = case(corpus, "tokens")
     cases["small vocabulary"]["model"] = {**LLAMA, "vocab_size": 256}
     exported = {"last_save_in_hf": True, "last_save_model_only": True}
-    qwen = {**{"name": "qwen3", "flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2}}
-    qwen |= {"head_dim": 16, "hidden_dim": 128, "vocab_size": 512}
+    qwen = {**LLAMA, "name": "qwen3", "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 128}
     tied = {**LLAMA, "flavor": "1B", "n_kv_heads": 2}
     for name, model in (("llama", LLAMA), ("qwen", qwen), ("tied", tied)):
         values = case(corpus, "tokens", runs / name, **exported)
@@ -164,4 +163,4 @@ def test_exported_weights_give_the_same_loss_and_logits(one: Results, runs: Path
     tokens = torch.stack([torch.from_numpy(samples[number]) for number in range(2)])
     logits = model(tokens[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-    assert losses(one[f"{name} again"])[0] == pytest.approx(float(loss), rel=1e-5)
+    assert losses(one[f"{name} again"])[0] == pytest.approx(loss.item(), rel=1e-5)

@@ -11,28 +11,22 @@ import pytest
 
 type Results = dict[str, dict[str, Any]]
 
-LLAMA = {"name": "llama3", "flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 256}
+SMALL = {"flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 256}
+LLAMA = {**SMALL, "name": "llama3"}
+QWEN = {**SMALL, "name": "qwen3", "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 128}
 SHORT = {"training": {"steps": 3, "local_batch_size": 2}}
 BATCH_OF_8 = {"training": {"local_batch_size": 8}}
 MODELS: dict[str, dict[str, Any]] = {
-    "llama4": {"name": "llama4", "flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 256},
-    "qwen3": {
-        **{"name": "qwen3", "flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2},
-        **{"head_dim": 16, "hidden_dim": 128, "vocab_size": 256},
-    },
+    "llama4": {**SMALL, "name": "llama4"},
+    "qwen3": QWEN,
     "qwen3_moe": {
-        **{"name": "qwen3", "flavor": "debugmodel_moe", "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2},
-        **{"head_dim": 16, "hidden_dim": 128, "moe_inter_dim": 64, "moe_args": {"num_experts": 8, "top_k": 2}},
-        "vocab_size": 256,
+        **QWEN,
+        "flavor": "debugmodel_moe",
+        "moe_inter_dim": 64,
+        "moe_args": {"num_experts": 8, "top_k": 2},
     },
-    "deepseek_v3": {
-        **{"name": "deepseek_v3", "flavor": "debugmodel", "dim": 64, "inter_dim": 128, "moe_inter_dim": 64},
-        **{"n_layers": 2, "n_heads": 4, "vocab_size": 256},
-    },
-    "gpt_oss": {
-        **{"name": "gpt_oss", "flavor": "debugmodel", "dim": 64, "moe_inter_dim": 64, "n_layers": 2, "n_heads": 4},
-        **{"n_kv_heads": 2, "head_dim": 16, "vocab_size": 256},
-    },
+    "deepseek_v3": {**SMALL, "name": "deepseek_v3", "inter_dim": 128, "moe_inter_dim": 64},
+    "gpt_oss": {**SMALL, "name": "gpt_oss", "moe_inter_dim": 64, "n_kv_heads": 2, "head_dim": 16},
     "flex": {**LLAMA, "flavor": "debugmodel_flex_attn"},
     "tied": {**LLAMA, "flavor": "1B", "n_kv_heads": 2},
 }
@@ -179,10 +173,6 @@ def test_validation_takes_the_same_samples_each_time(one: Results) -> None:
     evals = one["plain"]["evals"]
     assert [each["step"] for each in evals] == [1, 2, 4] and len({each["loss"] for each in evals}) == 3
     assert curve(one["plain"]) == curve(one["recomputed"])
-
-
-def test_tied_models_have_one_matrix_less(one: Results) -> None:
-    assert one["tied"]["parameters"] == pytest.approx(one["flex"]["parameters"], rel=2)
 
 
 def test_float8_is_emulated_where_asked_for(one: Results) -> None:

@@ -24,7 +24,7 @@ def job_config(run: Run) -> JobConfig:
 
     Output goes to the folder of the attempt, checkpoints to ``checkpoints`` in the folder of the run.
     """
-    job: JobConfig = _build(JobConfig, run.config)
+    job: JobConfig = build(JobConfig, run.config)
     job.job.dump_folder = str(run.attempt)
     same = job.checkpoint.folder == JobConfig().checkpoint.folder
     job.checkpoint.folder = str(run.folder / ("checkpoints" if same else job.checkpoint.folder))
@@ -43,13 +43,13 @@ def overrides(run: Run) -> dict[str, Any]:
     return {key: value for key, value in run.config.get("model", {}).items() if key not in known}
 
 
-def _build(kind: type, values: Mapping[str, Any]) -> Any:
+def build(kind: type, values: Mapping[str, Any]) -> Any:
     hints = get_type_hints(kind)
     given = {}
     for name in hints.keys() & values.keys():
         nested = dataclasses.is_dataclass(hints[name])
         if values[name] is not None:
-            given[name] = _build(hints[name], values[name]) if nested else values[name]
+            given[name] = build(hints[name], values[name]) if nested else values[name]
         elif not nested and _NONE in getattr(hints[name], "__args__", ()):
             given[name] = None
     return kind(**given)
