@@ -47,6 +47,12 @@ _LAUNCH: Final[Mapping[str, Mapping[str, Any]]] = {
         for name in ("volume", "device", "ulimit", "group_add", "cap_add", "security_opt")
     },
     "container.privileged": {"type": "bool", "help": "without any separation"},
+    "hang_timeout": {
+        "type": "float",
+        "help": "seconds that a rank may stand still before the run is ended; 0: for ever",
+    },
+    "max_restarts": {"type": "int", "help": "times that torchrun starts the ranks again after a failure"},
+    "restart": {"type": "int", "help": "times that the run is started again, as a new attempt, after a failure"},
     "slurm": {"type": "mapping", "help": "options of srun and sbatch: {partition: gpu, time: '4:00:00'}"},
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from primus_core.config.tree import Leaf
+from primus_core.config.tree import Leaf, Tree
 from primus_core.errors import ConfigError, Origin, Problem
 from primus_core.launch import env, hosts
 from primus_core.launch.plan import Plan
@@ -25,6 +25,17 @@ OPTIONS = [
     click.Option(["--node-rank"], type=click.IntRange(min=0), help="Which of the machines this is, from 0."),
     click.Option(["--master-addr"], help="Name or address of machine 0."),
     click.Option(["--master-port"], type=click.IntRange(1024, 65535), help="A free port on machine 0."),
+    click.Option(
+        ["--max-restarts"],
+        type=click.IntRange(min=0),
+        help="Times that torchrun starts the ranks again after a failure.",
+    ),
+    click.Option(
+        ["--hang-timeout"],
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="End when a rank stands still; 0: never.",
+    ),
     click.Option(["--env"], multiple=True, metavar="NAME[=VALUE]", help="A variable for the workers."),
 ]
 
@@ -49,9 +60,10 @@ class Topology:
 def plan(request: LaunchRequest) -> Plan:
     """One torchrun agent for this machine; raises ``ConfigError`` when the numbers do not go together."""
     for name, node in request.experiment.launch.items.items():
-        if name not in _VARIABLES and name not in ("container", "slurm"):
+        if name not in (*_VARIABLES, *_SETTINGS, "container", "slurm"):
             request.note(f"{node.origin}: launch.{name} does nothing with the direct launcher")
     place = topology(request.options, request.experiment.launch, request.environ, devices=_accelerators(request))
+    settings = settings_of(request.options, request.experiment.launch)
     words = [sys.executable, "-m", "torch.distributed.run"]
     words += [f"--nnodes={place.nnodes}", f"--nproc-per-node={place.nproc_per_node}"]
     if place.nnodes == 1 and place.master_port is None:
@@ -59,7 +71,7 @@ def plan(request: LaunchRequest) -> Plan:
     else:
         words += [f"--node-rank={place.node_rank}", f"--master-addr={place.master_addr or 'localhost'}"]
         words += [f"--master-port={place.master_port or DEFAULT_PORT}"]
-    words += ["--max-restarts=0", "--event-log-handler=console"]
+    words += [f"--max-restarts={settings.get('max_restarts', 0)}", "--event-log-handler=console"]
     words += ["--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"]
     words += ["-m", "primus_core.run.worker", "--attempt", str(request.attempt)]
     return Plan(
@@ -67,7 +79,27 @@ def plan(request: LaunchRequest) -> Plan:
         env=env.resolve(request, _defaults(request, place)),
         ranks=place.world_size,
         node=place.node_rank,
+        hang_timeout=settings.get("hang_timeout"),
     )
+
+
+def settings_of(options: Mapping[str, Any], launch: Tree) -> dict[str, Any]:
+    """What is to be done about failures, where it was said: options before ``launch:``. Raises ``ConfigError``."""
+    found = {name: node.value for name, node in launch.items.items() if name in _SETTINGS and isinstance(node, Leaf)}
+    problems = [
+        Problem(launch.items[name].origin, f"{name} must be {_SETTINGS[name]}, not {value!r}")
+        for name, value in found.items()
+        if not (value is None or _is_setting(name, value))
+    ]
+    if problems:
+        raise ConfigError(problems)
+    given = {name: options[name] for name in _SETTINGS if options.get(name) is not None}
+    return {name: value for name, value in found.items() if value is not None} | given
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    kinds = int | float if name == "hang_timeout" else int
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
 
 
 def topology(options: Mapping[str, Any], launch: Any, environ: Mapping[str, str], *, devices: int) -> Topology:
@@ -117,6 +149,10 @@ _VARIABLES = {
     "node_rank": "NODE_RANK",
     "master_addr": "MASTER_ADDR",
     "master_port": "MASTER_PORT",
+}
+_SETTINGS = {
+    "hang_timeout": "a number of seconds, 0 for never",
+    "max_restarts": "a whole number from 0",
 }
 _LOWEST = {"nproc_per_node": 1, "nnodes": 1, "node_rank": 0, "master_port": 1024}
 

@@ -65,5 +65,7 @@ class Plan:
     """Commands that remove what may be left, however the command ended. It is no error if nothing is."""
     after: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """What to run at the very end if a signal came, by its number."""
+    hang_timeout: float | None = None
+    """Seconds that a rank may stand still; 0 for ever, None for the default."""
     submits: bool = False
     """The command hands the work over and ends at once; the run itself begins later."""

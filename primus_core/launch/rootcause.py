@@ -12,6 +12,7 @@ from textwrap import shorten
 from typing import Any
 
 from primus_core.errors import ExitCode
+from primus_core.launch.watchdog import Hang
 from primus_core.run import failure, heartbeat
 from primus_core.secrets import scrub
 
@@ -30,6 +31,11 @@ class Ending:
     status: int
     signals: tuple[int, ...] = ()
     again: str = ""
+    hang: Hang | None = None
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.status or self.signals or self.hang)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,8 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
         return ExitCode.DONE, [
             f"all ranks finished; after that, while Python shut down: {crashes or 'torchrun failed'}"
         ]
+    if ending.hang:
+        return ExitCode.HANG, [*ending.hang.lines(attempt), f"run folder: {attempt}"]
     if ending.status < 0 and not ending.again:
         return ExitCode.TRAINING_FAILED, _launcher_killed(attempt, ranks, ending)
     if culprit is None and ending.again:

@@ -19,11 +19,13 @@ from primus_core.errors import ExitCode
 from primus_core.launch import env, nested
 from primus_core.launch.plan import Plan
 from primus_core.launch.rootcause import Ending, explain
+from primus_core.launch.watchdog import Hang, watching
 
 LAUNCHER_LOG = "logs/launcher.log"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 _LIFELINE_AFTER = 10.0
+_PATIENCE = 10.0
 
 
 def carry_out(
@@ -41,9 +43,8 @@ def carry_out(
         write_files(plan)
     (attempt / "logs").mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    status, signals = run(plan, attempt, environ)
-    ending = Ending(status=status, signals=signals, again=plan.again)
-    code, story = explain(attempt, ending, secrets) if status or signals else (ExitCode.DONE, "")
+    ending = run(plan, attempt, environ)
+    code, story = explain(attempt, ending, secrets) if ending.failed else (ExitCode.DONE, "")
     if inner:
         return code
     if story:
@@ -54,7 +55,7 @@ def carry_out(
         "root_cause": story if code else None,
     }
     (attempt / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    for number in dict.fromkeys(signals):
+    for number in dict.fromkeys(ending.signals):
         if number in plan.after:
             subprocess.run(plan.after[number], stdin=subprocess.DEVNULL, check=False)
     return code
@@ -66,8 +67,8 @@ def submit(plan: Plan, environ: Mapping[str, str]) -> int:
     return subprocess.run(plan.argv, env=env.applied(environ, plan.env), check=False).returncode
 
 
-def run(plan: Plan, attempt: Path, environ: Mapping[str, str]) -> tuple[int, tuple[int, ...]]:
-    """Run the plan's command to its end and remove what is left of it; its status, and the signals that came."""
+def run(plan: Plan, attempt: Path, environ: Mapping[str, str]) -> Ending:
+    """Run the plan's command to its end, or to a hang, and remove what is left of it."""
     mark = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
     variables = {name: value for name, value in environ.items() if name not in (env.OUTER, env.LIFELINE)}
     variables = env.applied(variables, plan.env) | {env.ATTEMPT: str(attempt), env.LAUNCH: mark}
@@ -86,11 +87,27 @@ def run(plan: Plan, attempt: Path, environ: Mapping[str, str]) -> tuple[int, tup
         received = stack.enter_context(_forwarding(child))
         if env.LIFELINE in environ:
             nested.hold_on(lambda: bool(received))
+        hangs: list[Hang] = []
+        if not plan.again:
+            hangs = stack.enter_context(watching(attempt, plan.hang_timeout, lambda: _end(child, mark)))
         status = child.wait()
         for argv in plan.cleanup:
             subprocess.run(argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     end_leftovers(mark)
-    return status, tuple(received)
+    return Ending(status=status, signals=tuple(received), again=plan.again, hang=hangs[0] if hangs else None)
+
+
+def _end(child: subprocess.Popen[bytes], mark: str) -> None:
+    """End torchrun in order, its ranks at once: they would wait for one another."""
+    with suppress(ProcessLookupError):
+        child.terminate()
+    for pid in set(_marked(mark)) - {child.pid}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    try:
+        child.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        child.kill()
 
 
 def launcher_log(attempt: Path, node: int) -> Path:

@@ -17,7 +17,7 @@ from primus_core.patches.registry import Registry
 from primus_core.platforms.detect import current
 from primus_core.plugins.manager import PluginManager
 from primus_core.plugins.records import load
-from primus_core.run import failure, job, sinks
+from primus_core.run import failure, job, signals, sinks
 from primus_core.run.active import ActiveRun
 from primus_core.run.context import Place
 from primus_core.run.heartbeat import Heartbeat
@@ -35,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     place = place_of_this_process()
     console = redirect_output(attempt / "logs" / f"rank-{place.rank}.log")
     heartbeat = Heartbeat(attempt / "ranks", place.rank, place.world_size)
+    signals.show_on_request(attempt, place.rank)
     try:
         task = job.read(attempt)
         plugins = PluginManager.load(Path(task.primusfile) if task.primusfile else None)

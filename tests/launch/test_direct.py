@@ -121,8 +121,8 @@ def test_all_wrong_numbers_are_named_at_once():
 
 def test_settings_without_effect_are_named():
     notes: list[str] = []
-    direct.plan(request(launch={"max_restarts": 3}, notes=notes))
-    assert notes == ["x.yaml:9:3: launch.max_restarts does nothing with the direct launcher"]
+    direct.plan(request(launch={"colour": 3}, notes=notes))
+    assert notes == ["x.yaml:9:3: launch.colour does nothing with the direct launcher"]
 
 
 DEFAULT = EnvVar(name="NAME", value="default", origin="a plugin")
