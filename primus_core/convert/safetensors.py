@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from primus_core.convert.order import DTYPES
+
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "BOOL": 1}
 
 
@@ -50,6 +52,15 @@ def write(folder: Path, entries: Sequence[Entry], data: Iterable[memoryview], sh
         }
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     return [folder / name for name in names]
+
+
+def main_dtype(entries: Iterable[Entry]) -> str:
+    """The type of most numbers, as torch names it."""
+    totals: dict[str, int] = {}
+    for entry in entries:
+        totals[entry.dtype] = totals.get(entry.dtype, 0) + math.prod(entry.shape)
+    names = {text: name for name, text in DTYPES.items()}
+    return names.get(max(totals, key=totals.__getitem__), "float32")
 
 
 def _shards(entries: Iterable[Entry], limit: int) -> Iterator[list[Entry]]:

@@ -1,7 +1,8 @@
 """Trains several experiments one after the other in the same processes, since importing the engine takes longest.
 
 Under torchrun: ``run_cases.py CASES.json OUT.json``, where cases are ``{name: parameters}``. Writes what the reporting
-rank heard: ``{name: {"steps": [...], "evals": [...], "notes": [...], "checkpoints": [...], "error": ...}}``.
+rank heard: ``{name: {"steps": [...], "evals": [...], "notes": [...], "checkpoints": [...], "error": ...}}``, and with
+``tokens`` ([[number, ...], ...]) the ``logits`` of what was loaded.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class RecordingRun:
     def begin(self, config: dict[str, Any], folder: Path) -> None:
         self.stage = config.pop("stage", "pretrain")
         self.model = config.pop("model", None)
+        self.tokens = config.pop("tokens", None)
         self.config, self.folder, self.attempt = config, folder, folder
         self.heard: dict[str, Any] = {"steps": [], "evals": [], "notes": [], "checkpoints": [], "phases": []}
 
@@ -54,6 +56,8 @@ class RecordingRun:
 
     def expect(self, steps: int, start: int = 0) -> None:
         self.heard["expect"] = [steps, start]
+        if self.tokens is not None:
+            self.heard["logits"] = logits(self.chunk, torch.tensor(self.tokens)).tolist()
 
     def report_step(self, step: int, metrics: dict[str, Any]) -> None:
         self.heard["steps"].append({"step": step, **metrics})
@@ -68,6 +72,7 @@ class RecordingRun:
         self.heard["notes"].append(message)
 
     def model_built(self, model: Any) -> None:
+        self.chunk = model
         self.heard["parameters"] = sum(param.numel() for param in model.parameters())
 
     def builder(self, model: str) -> Any:
@@ -81,6 +86,15 @@ def build_as_megatron_does(run: Any, *, pg_collection: Any, pre_process: bool, p
     from megatron.training.models.gpt import GPTModelBuilder
 
     return GPTModelBuilder(gpt_config_from_args(get_args())).build_model(pg_collection, pre_process, post_process)
+
+
+def logits(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """[batch, tokens, padded vocabulary] of a whole model on one rank, for tokens of [batch, tokens]."""
+    model.eval()
+    with torch.no_grad():
+        result: torch.Tensor = model(tokens, torch.arange(tokens.size(1)).expand_as(tokens), None)
+    model.train()
+    return result
 
 
 def start_group(name: str, place: Place) -> None:

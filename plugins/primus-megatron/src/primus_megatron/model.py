@@ -24,7 +24,7 @@ _SPIKE = 10  # a loss this many times the largest so far makes the engine comput
 
 def model_config(args: argparse.Namespace, run: Run) -> Any:
     """Megatron's description of the model; plugins see each chunk of it before it is wrapped for training."""
-    config = _hybrid_config(args) if is_hybrid_model(args) else gpt_config_from_args(args)
+    config = _hybrid_config(args) if is_hybrid_model(args) else _gpt_config(args)
 
     def look(chunks: list[Any]) -> list[Any]:
         for chunk in chunks:
@@ -47,6 +47,12 @@ def model_provider(run: Run) -> Callable[..., Any] | None:
         return model
 
     return provide
+
+
+def _gpt_config(args: argparse.Namespace) -> Any:
+    config = gpt_config_from_args(args)
+    config.rope_scaling_factor = args.rope_scaling_factor  # the engine leaves it at 8, whatever the argument says
+    return config
 
 
 def _hybrid_config(args: argparse.Namespace) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -11,9 +10,9 @@ from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
 
 from primus_core.convert import safetensors as writer
+from primus_core.convert.hugging_face import Tensors, read_config, write_config
 from primus_core.convert.order import DTYPES, HF, Order, Report
 from primus_core.errors import UserError
 from primus_megatron.convert import dist, settings
@@ -40,11 +39,13 @@ def _export(order: Order) -> Report:
     report, chosen, entries = Report(), list[tuple[Link, str, tuple[int, ...]]](), list[writer.Entry]()
     unused = set(source.keys)
     for link in links(family, settings.complete(arguments), sizes):
-        key, place = dist.address(link.name, link.layer, link.expert, source.stacked)
-        if key not in source.keys:
+        found = (dist.address(name, link.layer, link.expert, source.stacked) for name in _names(link))
+        known = [(key, place) for key, place in found if key in source.keys]
+        if not known:
             report.missing.append(_named(link))
             continue
-        unused.discard(key)
+        key, place = known[0]
+        unused.difference_update(key for key, _ in known)
         shape = source.shape(key)[len(place) :]
         if not _fits(link, shape):
             report.mismatched.append(f"{_named(link)}: {[*shape]}, expected {[*link.shape]}")
@@ -64,8 +65,7 @@ def _export(order: Order) -> Report:
 
     _count(report, entries)
     writer.write(order.output, entries, data(), order.shard_size)
-    config["dtype"] = config["torch_dtype"] = order.dtype or _most(entries)
-    (order.output / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_config(order.output, config, order.dtype or writer.main_dtype(entries))
     return report
 
 
@@ -92,6 +92,10 @@ def _fits(link: Link, shape: tuple[int, ...]) -> bool:
     return shape == link.shape
 
 
+def _names(link: Link) -> list[str]:
+    return [link.name, link.also] if link.also else [link.name]
+
+
 def _named(link: Link) -> str:
     if link.layer is None:
         return link.name
@@ -103,23 +107,14 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy())
 
 
-def _most(entries: list[writer.Entry]) -> str:
-    """The type of most numbers."""
-    totals: dict[str, int] = {}
-    for entry in entries:
-        totals[entry.dtype] = totals.get(entry.dtype, 0) + math.prod(entry.shape)
-    names = {text: name for name, text in DTYPES.items()}
-    return names.get(max(totals, key=totals.__getitem__), "float32")
-
-
 # --- Hugging Face to Megatron -------------------------------------------------------------------------------------
 
 
 def _import(order: Order) -> Report:
-    family, arguments = settings.from_hf(_config(order.source))
+    family, arguments = settings.from_hf(read_config(order.source))
     _require_fit(arguments, order)
     sizes = settings.sizes(arguments)
-    source = _Tensors(order.source)
+    source = Tensors(order.source)
     report, unused = Report(), set(source.names)
     full = settings.complete(arguments)
     stacked = full["moe_layer_freq"] == 1 or not full["num_experts"]
@@ -134,12 +129,13 @@ def _import(order: Order) -> Report:
         if wrong:
             report.mismatched += [f"{name}: {[*is_]}, expected {[*expected]}" for name, is_, expected in wrong]
             continue
-        dtype = getattr(torch, order.dtype) if order.dtype else source.dtype(names[0])
-        key, place = dist.address(link.name, link.layer, link.expert, stacked)
+        dtype = getattr(torch, order.dtype) if order.dtype else _dtype(source, names[0])
         axes = _axes(link, full, stacked)
         make = partial(_fused, source, link, sizes, dtype)
-        pieces.append(dist.Piece(key, place, axes, link.shape, dtype, make))
-        entries.append(writer.Entry(key, _NAMES[dtype], link.shape))
+        for name in _names(link):
+            key, place = dist.address(name, link.layer, link.expert, stacked)
+            pieces.append(dist.Piece(key, place, axes, link.shape, dtype, make))
+        entries.append(writer.Entry(link.name, _NAMES[dtype], link.shape))
     report.extra += sorted(name for name in unused if not _derived(name, arguments))
     if report.complete:
         _count(report, entries)
@@ -155,60 +151,21 @@ def _axes(link: Link, full: Mapping[str, Any], stacked: bool) -> tuple[int, ...]
     return (full["num_layers"], *experts) if stacked else experts
 
 
-def _fused(source: _Tensors, link: Link, sizes: Mapping[str, int], dtype: torch.dtype) -> torch.Tensor:
+def _fused(source: Tensors, link: Link, sizes: Mapping[str, int], dtype: torch.dtype) -> torch.Tensor:
     return fuse(link, [source.read(name).to(dtype) for name, _ in link.parts], sizes)
+
+
+def _dtype(source: Tensors, name: str) -> torch.dtype:
+    text = source.dtype(name)
+    if text not in _TYPES:
+        raise UserError(f"{name} is of type {text}; there are {', '.join(_TYPES)}")
+    return _TYPES[text]
 
 
 def _derived(name: str, arguments: Mapping[str, Any]) -> bool:
     """Whether a tensor only repeats what is known otherwise."""
     tied = not arguments["untie_embeddings_and_output_weights"]
     return name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight")
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file}: is no configuration of a model")
-    return content
-
-
-class _Tensors:
-    """The safetensors files of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        files = sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise UserError(f"{folder}: no *.safetensors there")
-        self._files: dict[str, Any] = {}
-        for file in files:
-            try:
-                opened = safe_open(file, framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise UserError(f"{file} is damaged: {error}") from error
-            self._files |= dict.fromkeys(opened.keys(), opened)
-        self.names = self._files.keys()
-        index = folder / "model.safetensors.index.json"
-        if index.exists():
-            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            if absent := sorted({file for file in named.values() if not (folder / file).exists()}):
-                raise UserError(f"{folder}: {', '.join(absent)} missing, which {index.name} names")
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._files[name].get_slice(name).get_shape())
-
-    def dtype(self, name: str) -> torch.dtype:
-        text = self._files[name].get_slice(name).get_dtype()
-        if text not in _TYPES:
-            raise UserError(f"{name} is of type {text}; there are {', '.join(_TYPES)}")
-        return _TYPES[text]
-
-    def read(self, name: str) -> torch.Tensor:
-        tensor: torch.Tensor = self._files[name].get_tensor(name)
-        return tensor
 
 
 def _write_preset(file: Path, arguments: Mapping[str, Any], family: Family) -> None:

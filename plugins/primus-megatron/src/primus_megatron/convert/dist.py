@@ -26,27 +26,12 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import BytesIOWriteData, SavePlan, TensorWriteData, WriteItem, WriteItemType
 
+from primus_core.convert.distributed import damaged, read_metadata
 from primus_core.errors import UserError
 
 _LAYERS = "decoder.layers."
 _OF_TRAINING = ("optimizer.", "chained_", "rng_state", "rerun_state")
 _COMMON = "common_state/shard_0_1"
-_DCP = "torch.distributed.checkpoint"
-_DESCRIPTIONS = (
-    *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties"),
-    *("TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
-)
-_PLANS = ("BytesIOWriteData", "SavePlan", "TensorWriteData", "WriteItem", "WriteItemType")
-_SAFE = {
-    *((f"{_DCP}.metadata", name) for name in _DESCRIPTIONS),
-    *((f"{_DCP}.planner", name) for name in _PLANS),
-    ("torch", "Size"),
-    ("torch.serialization", "_get_layout"),
-    (f"{_DCP}.filesystem", "_StorageInfo"),
-    ("collections", "OrderedDict"),
-    ("pathlib", "PosixPath"),
-    *(("torch", name) for name, value in vars(torch).items() if isinstance(value, torch.dtype)),
-}
 
 
 def address(name: str, layer: int | None, expert: int | None, stacked: bool) -> tuple[str, tuple[int, ...]]:
@@ -65,7 +50,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._metadata = _metadata(folder)
+        self._metadata = read_metadata(folder)
         self.common = self._read_common()
         self.keys = {
             key
@@ -119,7 +104,7 @@ class Checkpoint:
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from error
         except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-            raise UserError(f"{path} is damaged or holds more than data: {_first_line(error)}") from error
+            raise UserError(f"{path} {damaged(error)}") from error
 
     def _read_common(self) -> dict[str, Any]:
         """What is no tensor: the arguments that the run had, among others. Empty where there is none."""
@@ -130,35 +115,13 @@ class Checkpoint:
                 try:
                     content = torch.load(file, map_location="cpu", weights_only=True)
                 except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-                    raise UserError(f"{file} is damaged or holds more than data: {_first_line(error)}") from error
+                    raise UserError(f"{file} {damaged(error)}") from error
                 return dict(content)
             for index, info in self._metadata.storage_data.items():
                 if index.fqn == _COMMON:
                     content = self._load(info)
                     return dict(content[0] if isinstance(content, list) else content)
         return {}
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _SAFE:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} has no place there")
-
-
-def _metadata(folder: Path) -> Any:
-    file = folder / ".metadata"
-    try:
-        with file.open("rb") as stream:
-            return _Unpickler(stream).load()
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from error
-    except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, ValueError, KeyError) as error:
-        raise UserError(f"{file} is damaged or holds more than data: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Shapes are words: ``"kv hidden"`` is [key and value channels, hidden size]; ``se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 type How = Literal["rows", "qkv"]
@@ -18,16 +18,21 @@ type Part = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A tensor of Megatron's, and what it is made of. ``when`` names the argument that must be set for it."""
+    """A tensor of Megatron's, and what it is made of.
+
+    ``when`` names the argument that must be set for it, or with ``!`` must not. ``also`` is its name where a norm is
+    a layer of its own or not, which depends on who computes it: Transformer Engine or PyTorch.
+    """
 
     name: str
     parts: tuple[Part, ...]
     how: How = "rows"
     when: str = ""
+    also: str = ""
 
 
-def row(name: str, *parts: Part, how: How = "rows", when: str = "") -> Row:
-    return Row(name, parts, how, when)
+def row(name: str, *parts: Part, how: How = "rows", when: str = "", also: str = "") -> Row:
+    return Row(name, parts, how, when, also)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +89,15 @@ _LATENT_ATTENTION = (
         "self_attention.linear_q_up_proj.layer_norm_weight",
         ("self_attn.q_a_layernorm.weight", "qrank"),
         when="q_lora_rank",
+        also="self_attention.q_layernorm.weight",
     ),
     row("self_attention.linear_q_up_proj.weight", ("self_attn.q_b_proj.weight", "q qrank"), when="q_lora_rank"),
     row("self_attention.linear_kv_down_proj.weight", ("self_attn.kv_a_proj_with_mqa.weight", "kvdown hidden")),
-    row("self_attention.linear_kv_up_proj.layer_norm_weight", ("self_attn.kv_a_layernorm.weight", "kvrank")),
+    row(
+        "self_attention.linear_kv_up_proj.layer_norm_weight",
+        ("self_attn.kv_a_layernorm.weight", "kvrank"),
+        also="self_attention.kv_layernorm.weight",
+    ),
     row("self_attention.linear_kv_up_proj.weight", ("self_attn.kv_b_proj.weight", "kvup kvrank")),
     row("self_attention.linear_proj.weight", ("self_attn.o_proj.weight", "hidden value")),
 )
@@ -103,11 +113,10 @@ def _mlp(prefix: str, theirs: str, width: str, names: tuple[str, str, str]) -> t
 
 
 _NAMES = ("gate_proj", "up_proj", "down_proj")
-_DENSE = (
-    row("mlp.linear_fc1.layer_norm_weight", ("post_attention_layernorm.weight", "hidden")),
-    *_mlp("mlp", "mlp", "ffn", _NAMES),
-)
-_BEFORE_EXPERTS = row("pre_mlp_layernorm.weight", ("post_attention_layernorm.weight", "hidden"))
+_FUSED_NORM, _NORM = "mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"
+_BEFORE_MLP = ("post_attention_layernorm.weight", "hidden")
+_DENSE = (row(_FUSED_NORM, _BEFORE_MLP, also=_NORM), *_mlp("mlp", "mlp", "ffn", _NAMES))
+_BEFORE_EXPERTS = row(_NORM, _BEFORE_MLP, also=_FUSED_NORM)
 _ROUTER = row("mlp.router.weight", ("mlp.gate.weight", "experts hidden"))
 _EXPERT = _mlp("mlp.experts.experts", "mlp.experts.{expert}", "moe", _NAMES)
 
@@ -169,7 +178,7 @@ DEEPSEEK_V3 = Family(
             when="moe_router_enable_expert_bias",
         ),
         *(
-            Row(each.name, each.parts, each.how, "moe_shared_expert_intermediate_size")
+            replace(each, when="moe_shared_expert_intermediate_size")
             for each in _mlp("mlp.shared_experts", "mlp.shared_experts", "shared", _NAMES)
         ),
     ),
@@ -192,6 +201,7 @@ class Link:
     expert: int | None
     parts: tuple[tuple[str, tuple[int, ...]], ...]
     how: How
+    also: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -212,7 +222,7 @@ def links(family: Family, arguments: Mapping[str, Any], sizes: Mapping[str, int]
                 (prefix + name.format(expert=expert), tuple(sizes[word] for word in shape.split()))
                 for name, shape in each.parts
             )
-            yield Link(each.name, layer, expert, parts, each.how)
+            yield Link(each.name, layer, expert, parts, each.how, each.also)
 
     yield from make((_EMBEDDING,))
     for layer, mixed in enumerate(mixtures(arguments)):

@@ -151,7 +151,7 @@ def _latent(config: Mapping[str, Any]) -> Arguments:
     return {
         **{key: _first(config, names) for key, names in _LATENT.items()},
         "kv_channels": config["qk_rope_head_dim"],
-        "num_query_groups": config["num_attention_heads"],
+        "group_query_attention": False,
         "qk_layernorm": True,
         "rope_type": "rope",
         "moe_router_score_function": "sigmoid",
