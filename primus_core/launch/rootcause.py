@@ -13,9 +13,10 @@ from typing import Any
 
 from primus_core.errors import ExitCode
 from primus_core.launch.watchdog import Hang
-from primus_core.run import failure, heartbeat
+from primus_core.run import failure, heartbeat, metrics
 from primus_core.secrets import scrub
 
+_HANG_STORY = "hang/story.txt"
 _TAIL = 8
 _TAIL_BYTES = 1 << 16
 _EVENT = '{"name": "torchelastic.worker.status.'
@@ -72,6 +73,13 @@ def explain(attempt: Path, ending: Ending, secrets: Collection[str] = ()) -> tup
     return code, scrub("\n".join(lines), secrets)
 
 
+def leave_word(attempt: Path, story: str) -> None:
+    """Keep the story of a hang for the primus that started this one: it was not there to see it."""
+    file = attempt / _HANG_STORY
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(story + "\n", encoding="utf-8")
+
+
 def gather(attempt: Path) -> dict[int, Rank]:
     """What the ranks themselves wrote, and what torchrun saw of their ends."""
     states = heartbeat.read_all(attempt / "ranks")
@@ -116,7 +124,7 @@ def first(ranks: Iterable[Rank]) -> Rank | None:
 def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[ExitCode, list[str]]:
     if ending.signals:
         names = ", ".join(dict.fromkeys(map(signal_name, ending.signals)))
-        return ExitCode.TRAINING_FAILED, [f"interrupted: {names}", f"run folder: {attempt}"]
+        return ExitCode.TRAINING_FAILED, [f"interrupted: {names}{_saved(attempt, ranks)}", f"run folder: {attempt}"]
     culprit = first(ranks.values())
     if ranks and all(rank.finished for rank in ranks.values()):
         crashes = ", ".join(f"rank {rank.rank}: {rank.end()}" for rank in ranks.values() if rank.status)
@@ -125,6 +133,8 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
         ]
     if ending.hang:
         return ExitCode.HANG, [*ending.hang.lines(attempt), f"run folder: {attempt}"]
+    if ending.again and (word := attempt / _HANG_STORY).exists():
+        return ExitCode.HANG, word.read_text(encoding="utf-8").splitlines()
     if ending.status < 0 and not ending.again:
         return ExitCode.TRAINING_FAILED, _launcher_killed(attempt, ranks, ending)
     if culprit is None and ending.again:
@@ -148,6 +158,16 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
         *_after(others),
         f"run folder: {attempt}",
     ]
+
+
+def _saved(attempt: Path, ranks: Mapping[int, Rank]) -> str:
+    """What is left of an interrupted run."""
+    if not ranks or not all(rank.finished for rank in ranks.values()):
+        return ""
+    file = attempt / "metrics.jsonl"
+    saved = [event["step"] for event in (metrics.read(file) if file.exists() else ()) if event["event"] == "checkpoint"]
+    last = max((rank.state["step"] or 0 for rank in ranks.values()), default=0)
+    return f"; stopped in order after step {last}" + (f", with the checkpoint of step {saved[-1]}" if saved else "")
 
 
 def _code_of(status: int) -> ExitCode:

@@ -18,11 +18,14 @@ from pathlib import Path
 from primus_core.errors import ExitCode
 from primus_core.launch import env, nested
 from primus_core.launch.plan import Plan
-from primus_core.launch.rootcause import Ending, explain
+from primus_core.launch.rootcause import Ending, explain, leave_word
 from primus_core.launch.watchdog import Hang, watching
+from primus_core.run import heartbeat
 
 LAUNCHER_LOG = "logs/launcher.log"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_STOPPING = (signal.SIGTERM, signal.SIGUSR1)
+_SAME_SIGNAL = 1.0
 _PR_SET_PDEATHSIG = 1
 _LIFELINE_AFTER = 10.0
 _PATIENCE = 10.0
@@ -46,6 +49,8 @@ def carry_out(
     ending = run(plan, attempt, environ)
     code, story = explain(attempt, ending, secrets) if ending.failed else (ExitCode.DONE, "")
     if inner:
+        if ending.hang:
+            leave_word(attempt, story)
         return code
     if story:
         say(story)
@@ -82,9 +87,9 @@ def run(plan: Plan, attempt: Path, environ: Mapping[str, str]) -> Ending:
             stdin=subprocess.PIPE if plan.lifeline else subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_prepare_outer if plan.again else _prepare_torchrun,
         )
-        received = stack.enter_context(_forwarding(child))
+        received = stack.enter_context(_forwarding(child, None if plan.again else lambda: _can_stop(attempt, mark)))
         if env.LIFELINE in environ:
             nested.hold_on(lambda: bool(received))
         hangs: list[Hang] = []
@@ -148,15 +153,40 @@ def _marked(mark: str) -> Iterator[int]:
             yield int(folder.name)
 
 
+def _can_stop(attempt: Path, mark: str) -> set[int]:
+    """The ranks of this machine, where all of them stop in order when they are asked to."""
+    states = [
+        state for state in heartbeat.read_all(attempt / "ranks").values() if state["host"] == socket.gethostname()
+    ]
+    alive = set(_marked(mark))
+    running = [state for state in states if state["pid"] in alive and state["phase"] != "finished"]
+    return {state["pid"] for state in running} if all(state.get("stops") for state in running) else set()
+
+
 @contextmanager
-def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Pass signals on to the child, once each; yields those that came."""
+def _forwarding(child: subprocess.Popen[bytes], stoppable: Callable[[], set[int]] | None) -> Iterator[list[int]]:
+    """Act on signals; yields those that came.
+
+    The first SIGTERM or SIGUSR1 asks ranks to save and stop, where they can; all others go on to the child. What comes
+    after the first ends ranks at once. Slurm may send the same signal twice.
+    """
     received: list[int] = []
+    asked: list[float] = []
 
     def forward(number: int, frame: object) -> None:
+        now = time.monotonic()
+        if asked and now - asked[-1] < _SAME_SIGNAL:
+            return
         received.append(number)
         if child.poll() is None:
-            child.send_signal(number)
+            ranks = stoppable() if stoppable and (number in _STOPPING or asked) else set[int]()
+            for pid in ranks:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if asked else signal.SIGUSR1)
+            if not ranks or asked:
+                deaf = stoppable is not None and number == signal.SIGUSR1
+                child.send_signal(signal.SIGTERM if deaf else number)
+            asked.append(now)
             if child.stdin and len(received) == 1:
                 threading.Thread(target=_let_go, args=(child,), daemon=True).start()
 
@@ -177,5 +207,12 @@ def _let_go(child: subprocess.Popen[bytes]) -> None:
         child.stdin.close()
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _prepare_outer() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _prepare_torchrun() -> None:
+    """SIGUSR1 is for ranks: Slurm sends it to every process of a step."""
+    _prepare_outer()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)

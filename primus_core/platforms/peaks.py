@@ -27,6 +27,7 @@ NVIDIA: Mapping[str, Mapping[str, float]] = {
 """By the name that the driver reports. PCIe and NVL variants are slower and stand in no row."""
 
 AMD: Mapping[int, tuple[str, int, Mapping[str, float]]] = {
+    0x74A0: ("AMD Instinct MI300A", 228, _tera(bf16=980.6, fp16=980.6, fp8=1961.2, tf32=490.3, fp32=122.6)),
     0x74A1: ("AMD Instinct MI300X", 304, _CDNA3),
     0x74A5: ("AMD Instinct MI325X", 304, _CDNA3),
     0x75A0: ("AMD Instinct MI350X", 256, _tera(bf16=2306.9, fp16=2306.9, fp8=4613.7, fp4=9227.5, fp32=144.2)),

@@ -1,4 +1,7 @@
-"""AMD GPUs, from the kernel driver's topology files: no tool, no library, no rights but reading."""
+"""AMD GPUs, from the kernel driver's topology files: no tool, no library, no rights but reading.
+
+Where these cannot be read, from the tools that come with ROCm.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from primus_core.platforms.peaks import AMD
+from primus_core.platforms.amd import from_tools, product
 from primus_core.platforms.visible import pick
 from primus_core.plugins.records import Device
 
@@ -19,8 +22,9 @@ def detect(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> t
     if not (root / "dev/kfd").exists():
         return ()
     nodes = [node for node in map(_read, _folders(root)) if node.get("simd_count") and node.get("gfx_target_version")]
-    uuids = [f"GPU-{node.get('unique_id', 0):016x}" for node in nodes]
-    pairs = pick(list(zip(map(_device, nodes), uuids, strict=True)), uuids, environ, "ROCR_VISIBLE_DEVICES")
+    found = [(f"GPU-{node.get('unique_id', 0):016x}", _device(node)) for node in nodes] or from_tools(environ)
+    uuids, devices = [uuid for uuid, _ in found], [device for _, device in found]
+    pairs = pick(list(zip(devices, uuids, strict=True)), uuids, environ, "ROCR_VISIBLE_DEVICES")
     return tuple(
         pick([d for d, _ in pairs], [u for _, u in pairs], environ, "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     )
@@ -53,11 +57,5 @@ def _numbers(file: Path) -> dict[str, int]:
 
 
 def _device(node: Mapping[str, int]) -> Device:
-    arch, memory = gfx(node["gfx_target_version"]), node["memory"] or None
-    if node.get("device_id") not in AMD:
-        return Device(name=f"AMD {arch}", arch=arch, memory=memory)
-    name, whole, peaks = AMD[node["device_id"]]
-    share = min(node["simd_count"] / node.get("simd_per_cu", 4) / whole, 1.0)  # below one: a partition
-    return Device(
-        name=name, arch=arch, memory=memory, peak_flops={dtype: peak * share for dtype, peak in peaks.items()}
-    )
+    units = node["simd_count"] / node.get("simd_per_cu", 4)
+    return product(gfx(node["gfx_target_version"]), node.get("device_id"), units, node["memory"] or None)

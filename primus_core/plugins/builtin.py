@@ -34,13 +34,6 @@ def primus_launchers() -> Iterator[Launcher]:
         options="primus_core.launch.slurm:OPTIONS",
         extra=True,
     )
-    yield Launcher(
-        name="slurm",
-        summary="Start primus again on each machine of a Slurm job, by srun or sbatch",
-        plan="primus_core.launch.slurm:plan",
-        options="primus_core.launch.slurm:OPTIONS",
-        extra=True,
-    )
 
 
 @hookimpl
@@ -54,8 +47,9 @@ def primus_platforms() -> Iterator[Platform]:
 
 @hookimpl
 def primus_launch_env(request: LaunchRequest) -> Iterator[EnvVar]:
-    if request.platform == "rocm":
-        yield EnvVar(name="HSA_NO_SCRATCH_RECLAIM", value="1", origin="rocm")  # scratch memory is kept between kernels
+    from primus_core.platforms.environment import defaults
+
+    yield from defaults(request.platform, request.devices)
 
 
 @hookimpl
