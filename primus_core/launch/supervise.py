@@ -40,7 +40,7 @@ def carry_out(
     one, that one tells the story and writes the result, of all machines.
     """
     inner = env.OUTER in environ
-    if plan.node:
+    if plan.node and inner:  # a machine that has an attempt of its own writes its own files
         nested.files_there(plan.files)
     else:
         write_files(plan)
