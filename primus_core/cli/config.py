@@ -235,7 +235,8 @@ def _values(experiment: Experiment) -> Mapping[str, _Value]:
 def _backends(state: State, name: str | None) -> list[Backend]:
     if name is not None:
         return [state.plugins.backend(name)]
-    return [contribution.record for contribution in state.plugins.named("primus_backends").values()]
+    found = (contribution.record for contribution in state.plugins.named("primus_backends").values())
+    return [backend for backend in found if not backend.tool]
 
 
 def _schema(backend: Backend) -> Schema:

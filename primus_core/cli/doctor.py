@@ -53,7 +53,8 @@ def _facts(state: State, wanted: str | None) -> dict[str, Any]:
     if wanted is not None:
         backends = [plugins.backend(wanted)]
     else:
-        backends = [contribution.record for contribution in plugins.contributions("primus_backends")]
+        found = (contribution.record for contribution in plugins.contributions("primus_backends"))
+        backends = [backend for backend in found if not backend.tool]
     checked = [readiness(backend, name) for backend in backends]
     problems += [f"plugin {info.name!r} ({info.source}) is broken: {info.error}" for info in plugins.broken]
     if checked and all(each.reasons for each in checked):

@@ -21,7 +21,7 @@ def backends(plugins: PluginManager, name: str | None) -> list[Backend]:
     """The backend of this name, or all of them."""
     if name is not None:
         return [plugins.backend(name)]
-    return [entry.record for entry in plugins.named("primus_backends").values()]
+    return [entry.record for entry in plugins.named("primus_backends").values() if not entry.record.tool]
 
 
 def summary(file: Path) -> str:

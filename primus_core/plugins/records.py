@@ -82,6 +82,8 @@ class Backend:
     converter: Converter | None = None
     reporter: Literal["first", "last"] = "first"
     """Which rank knows the loss and so writes the metrics: the last one where pipeline stages hold it."""
+    tool: bool = False
+    """Whether its workers do something else than training a model: it is not offered where one chooses a backend."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from primus_core.plugins.manager import PluginManager
 from primus_core.plugins.records import Backend, Stage
 
 PLUGINS = PluginManager.load(environ={})
-BACKENDS = {entry.record.name: entry.record for entry in PLUGINS.named("primus_backends").values()}
+BACKENDS = {e.record.name: e.record for e in PLUGINS.named("primus_backends").values() if not e.record.tool}
 MODELS = [
     pytest.param(name, model, id=f"{name}-{model}")
     for name, backend in BACKENDS.items()
