@@ -9,7 +9,7 @@ from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.errors import Problem
 from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Backend, EnvVar, Model, Patch
+from primus_core.plugins.records import Backend, Converter, EnvVar, Model, Patch
 from primus_torchtitan.patches.records import primus_torchtitan_patches
 
 _HERE = Path(__file__).parent
@@ -45,6 +45,7 @@ def primus_backends() -> Iterable[Backend]:
             "tensorboard": "Curves in TensorBoard.",
         },
         install="pip install primus-torchtitan",
+        converter=Converter(find="primus_torchtitan.convert:find", convert="primus_torchtitan.convert:convert"),
     )
 
 

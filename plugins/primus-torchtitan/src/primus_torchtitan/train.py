@@ -13,14 +13,19 @@ from primus_core.plugins.records import load
 if TYPE_CHECKING:
     from primus_core.run.context import Run
 
-ADAPTERS = {(0, 2): "primus_torchtitan.v02.trainer:train"}
+ADAPTERS = {(0, 2): "primus_torchtitan.v02"}
 """What drives the engine, by its release: its interfaces change from one to the next, the keys do not."""
+
+
+def adapter() -> str:
+    """The package that drives the installed engine. Raises ``EnvironmentFault`` where there is none for it."""
+    found = Version(version("torchtitan"))
+    package = ADAPTERS.get((found.major, found.minor))
+    if package is None:
+        raise EnvironmentFault(f"torchtitan {found} is not supported; pip install primus-torchtitan")
+    return package
 
 
 def train(run: Run) -> None:
     """Train as ``run.config`` says, in the names of ``JobConfig``. Can be called again in the same process."""
-    found = Version(version("torchtitan"))
-    adapter = ADAPTERS.get((found.major, found.minor))
-    if adapter is None:
-        raise EnvironmentFault(f"torchtitan {found} is not supported; {run.backend.install}")
-    load(adapter)(run)
+    load(f"{adapter()}.trainer:train")(run)

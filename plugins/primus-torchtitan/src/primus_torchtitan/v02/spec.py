@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+import torch
 from torchtitan.protocols.train_spec import TrainSpec, get_train_spec
 
 from primus_core.errors import UserError
@@ -61,7 +62,20 @@ def _seen(run: Run, build: Any, parts: list[Any], *args: Any, **kwargs: Any) -> 
     """Let plugins see each part of the model before its optimizer is made."""
     for part in parts:
         run.model_built(part)
-    return build(parts, *args, **kwargs)
+    optimizers = build(parts, *args, **kwargs)
+    if not run.config.get("optimizer", {}).get("decay_norms_and_biases", True):
+        for optimizer in optimizers:
+            _decay_matrices_only(optimizer)
+    return optimizers
+
+
+def _decay_matrices_only(optimizer: torch.optim.Optimizer) -> None:
+    """Put parameters of one dimension into groups without weight decay, as Megatron has them."""
+    for group in list(optimizer.param_groups):
+        vectors = [param for param in group["params"] if param.dim() < 2]
+        if vectors:
+            group["params"] = [param for param in group["params"] if param.dim() >= 2]
+            optimizer.add_param_group(group | {"params": vectors, "weight_decay": 0.0})
 
 
 def with_fields(args: Any, values: Mapping[str, Any], prefix: str = "model") -> Any:
