@@ -124,8 +124,9 @@ def sbatch(request: LaunchRequest, words: Words, named: list[EnvVar], names: lis
     """A job for later: its script, and the command that hands it in."""
     script = request.attempt / "job.sh"
     argv, hidden = nested.without_secrets(request.argv, request.experiment.secrets)
-    again = [*_primus(request), *(("--primusfile", str(request.primusfile.absolute())) if request.primusfile else ())]
-    again += ["slurm", *(word for name in names for word in ("--env", name))]
+    file = ("--primusfile", str(request.primusfile.absolute())) if request.primusfile else ()
+    primus = [word for given in _given_primus(request) for word in ("--primus", given)]
+    again = [*_primus(request), *file, "slurm", *primus, *(word for name in names for word in ("--env", name))]
     again += ["--requeue"] if request.options.get("requeue") else []
     again += ["srun", "--", *argv]
     groups = [*_batch_defaults(request, words), *words.groups]
@@ -148,7 +149,8 @@ def _batch_defaults(request: LaunchRequest, words: Words) -> Iterator[tuple[str,
     if not words.has("-J", "--job-name"):
         yield (f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', request.experiment.exp_name)}",)
     if not words.has("-o", "--output"):
-        yield (f"--output={request.attempt}/{'%A_%a' if words.has('-a', '--array') else '%j'}.out",)
+        home = str(request.attempt).replace("%", "%%")  # Slurm takes %j for the number
+        yield (f"--output={home}/{'%A_%a' if words.has('-a', '--array') else '%j'}.out",)
     if not words.has("--ntasks-per-node"):
         yield ("--ntasks-per-node=1",)
     if not words.has("--signal"):
@@ -164,9 +166,13 @@ def _broken(words: Iterable[str]) -> str:
     return " ".join("\\\n  --" if word == "--" else shlex.quote(word) for word in words)
 
 
-def _primus(request: LaunchRequest) -> tuple[str, ...]:
+def _given_primus(request: LaunchRequest) -> tuple[str, ...]:
     given = request.options.get("primus")
-    return (given,) if given else nested.this_primus()
+    return (given,) if given else ()
+
+
+def _primus(request: LaunchRequest) -> tuple[str, ...]:
+    return _given_primus(request) or nested.this_primus()
 
 
 def _of_file(request: LaunchRequest) -> Iterator[str]:
