@@ -53,11 +53,13 @@ def all_to_all(group: dist.ProcessGroup, device: torch.device, size: int, repeti
 def exchange(
     send_to: int, receive_from: int, group: dist.ProcessGroup, device: torch.device, size: int, repetitions: int
 ) -> float:
-    """Seconds to send ``size`` bytes to one rank while as many come from another."""
+    """Seconds to send ``size`` bytes to one rank while as many come from another; its own rank: only take part."""
     tensor = torch.ones(max(1, size // 4), device=device)
     out = torch.empty_like(tensor)
 
     def once() -> None:
+        if send_to == dist.get_rank():
+            return
         operations = [dist.P2POp(dist.isend, tensor, send_to), dist.P2POp(dist.irecv, out, receive_from)]
         for work in dist.batch_isend_irecv(operations):
             work.wait()

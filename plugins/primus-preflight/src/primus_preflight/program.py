@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -110,33 +110,43 @@ class _Checks:
                 yield "from host", measure.from_host(self.device, self.repetitions)
 
     def _collectives(self) -> Iterator[Mapping[str, Any]]:
-        sizes = (_QUICK_SIZES if self.config["quick"] else _SIZES)[self.device.type]
         for test in self.tests:
-            group = self.within if test.startswith("intra") else self.across
-            if test in ("gemm", "copy") or group.size() == 1 or (test.startswith("inter") and self.nodes == 1):
+            across = test.startswith("inter")
+            group = self.across if across else self.within
+            if test in ("gemm", "copy") or group.size() == 1 or (across and self.nodes == 1):
                 continue
             self.run.enter(test)
-            if test.endswith("p2p"):
-                partners = self._partners(ring="ring" in test)
-                if partners is None:
-                    continue
-                call = partial(measure.exchange, *partners)
-                wanted = self.config["p2p_sizes_mb"] or _P2P_SIZES[self.device.type]
-            else:
-                call = partial(measure.all_reduce if test.endswith("allreduce") else measure.all_to_all)
-                wanted = self.config[f"{test.partition('-')[0]}_sizes_mb"] or sizes
-            for size in (measure.LATENCY_BYTES, *(mib * 2**20 for mib in wanted)):
-                seconds = call(group=group, device=self.device, size=size, repetitions=self.repetitions)
-                factor = measure.bus_factor(test, group.size())
-                yield {"test": test, "bytes": size, "seconds": seconds, "factor": factor}
+            call = self._call(test)
+            for size in (measure.LATENCY_BYTES, *(mib * 2**20 for mib in self._sizes(test))):
+                seconds = call(group, self.device, size, self.repetitions)
+                if not (test == "inter-p2p" and self._pair == self.run.place.rank):
+                    factor = measure.bus_factor(test, group.size())
+                    yield {"test": test, "bytes": size, "seconds": seconds, "factor": factor}
 
-    def _partners(self, ring: bool) -> tuple[int, int] | None:
-        """Whom this rank sends to and receives from: the same device of the next and the last node, or of a pair."""
+    def _call(self, test: str) -> Callable[..., float]:
+        if test.endswith("allreduce"):
+            return measure.all_reduce
+        if test.endswith("alltoall"):
+            return measure.all_to_all
         local, ranks, rank = self.run.place.local_world_size, self.run.place.world_size, self.run.place.rank
-        if ring:
-            return (rank + local) % ranks, (rank - local) % ranks
-        other = self.node ^ 1
-        return (rank, rank) if other >= self.nodes else (rank + (other - self.node) * local,) * 2
+        if test == "inter-ring-p2p":  # to the same device of the next node
+            return partial(measure.exchange, (rank + local) % ranks, (rank - local) % ranks)
+        return partial(measure.exchange, self._pair, self._pair)
+
+    def _sizes(self, test: str) -> list[int]:
+        kind = self.device.type
+        if test.endswith("p2p"):
+            chosen, usual = self.config["p2p_sizes_mb"], _P2P_SIZES[kind]
+        else:
+            chosen = self.config[f"{test.partition('-')[0]}_sizes_mb"]
+            usual = (_QUICK_SIZES if self.config["quick"] else _SIZES)[kind]
+        return list(chosen or usual)
+
+    @property
+    def _pair(self) -> int:
+        """The same device of the other node of a pair; of the last of an odd number of nodes, this rank itself."""
+        other, rank = self.node ^ 1, self.run.place.rank
+        return rank if other >= self.nodes else rank + (other - self.node) * self.run.place.local_world_size
 
     def _tell_apart(self, every: list[Any]) -> None:
         """Nodes that have one host name, as two on one machine have, get their numbers behind it."""

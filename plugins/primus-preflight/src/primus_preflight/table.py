@@ -57,12 +57,21 @@ def _devices(ranks: Sequence[Rank]) -> Iterator[tuple[str, ...]]:
 
 
 def _collectives(ranks: Sequence[Rank]) -> Iterator[tuple[str, ...]]:
-    yield "collective", "where", "size", "time", "bus bandwidth"
+    """One row for each test and size, however many nodes there are: the median, and the slowest with its place."""
+    yield "collective", "size", "time", "bus bandwidth", "slowest", "at"
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in groups(ranks):
-        time = row["seconds"]
-        shown = f"{time * 1e6:.0f} us" if time < 1e-3 else f"{time * 1e3:.2f} ms"
-        rate = f"{row['bus'] / 1e9:.4g} GB/s" if row["bytes"] >= 2**20 else "-"
-        yield row["test"], row["where"], size(row["bytes"]), shown, rate
+        found.setdefault((row["test"], row["bytes"]), []).append(row)
+    for (test, count), rows in found.items():
+        middle = sorted(rows, key=lambda row: row["seconds"])[len(rows) // 2]
+        worst = max(rows, key=lambda row: row["seconds"])
+        rate = f"{middle['bus'] / 1e9:.4g} GB/s" if count >= 2**20 else "-"
+        last = (_time(worst["seconds"]), worst["where"]) if len(rows) > 1 else ("-", worst["where"])
+        yield test, size(count), _time(middle["seconds"]), rate, *last
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 
 def _gib(value: Any) -> str:
