@@ -287,7 +287,7 @@ def test_tracing_shows_calls_but_no_secrets(site, capfd):
         """,
     )
     plugins = site.load({"PRIMUS_TRACE_HOOKS": "1"})
-    request = type("Request", (dict,), {"platform": "cpu"})(
+    request = type("Request", (dict,), {"platform": "cpu", "devices": ()})(
         environ={"HF_TOKEN": "sekret"}, argv=("--api_key", "sekret")
     )
     plugins.contributions("primus_launch_env", request=request)
