@@ -120,7 +120,7 @@ def carry_out(
         experiment=experiment,
         launcher=state.invocation.launcher,
         options=options,
-        argv=state.invocation.argv,
+        argv=tuple(word for word in state.invocation.argv if word != "--dry-run"),
         environ=state.environ,
         platform=platform.name,
         devices=devices,

@@ -7,7 +7,8 @@ the image of a container.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from primus_core.config.tree import Leaf
@@ -88,6 +89,12 @@ def of_command_line(request: LaunchRequest) -> Iterable[EnvVar]:
 def shell_names(environ: Mapping[str, str]) -> Collection[str]:
     """The variables that the user's shell set; in a container the image set others."""
     return environ[SHELL_NAMES].split(",") if SHELL_NAMES in environ else environ.keys()
+
+
+def behind(argv: Sequence[str]) -> tuple[str, ...]:
+    """The ``NAME[=VALUE]`` of all ``--env`` among the words of launchers and commands inside."""
+    after = (word for before, word in pairwise(argv) if before == "--env")
+    return (*after, *(word.removeprefix("--env=") for word in argv if word.startswith("--env=")))
 
 
 def text(value: object) -> str:

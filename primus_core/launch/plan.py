@@ -59,6 +59,8 @@ class Plan:
     """Which of the run's machines this is. The first one writes the files, the others wait for them."""
     again: str = ""
     """What starts primus once more, elsewhere (``"podman"``): that one trains, and speaks to the user itself."""
+    inside: tuple[EnvVar, ...] = ()
+    """What the primus inside will set for its workers, as far as this one can tell: to be shown, not to be set."""
     lifeline: bool = False
     """Whether the command's standard input stays open as long as this process lives, and tells its end."""
     cleanup: tuple[tuple[str, ...], ...] = ()

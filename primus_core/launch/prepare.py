@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_core.config.tree import Leaf, Tree
+from primus_core.launch import env
 from primus_core.launch.plan import LaunchRequest, Plan
 from primus_core.plugins.records import EnvVar
 from primus_core.run import folder, job
@@ -60,7 +61,7 @@ class Preparation:
         launcher = self.plugins.select("primus_launchers", self.launcher)
         plan: Plan = launcher.load(launcher.record.plan)(request)
         if plan.again:
-            return plan
+            return replace(plan, inside=_inside(request, plan))
         task, secrets = job.Job.of(self.experiment, self.primusfile)
         files = folder.files(request.attempt, self.experiment, task)
         hidden = (
@@ -84,6 +85,13 @@ class Preparation:
                 if ".".join((section, *path) if section else path) in experiment.secrets:
                     found |= {str(value) for value in _history(leaf)}
         return found
+
+
+def _inside(request: LaunchRequest, plan: Plan) -> tuple[EnvVar, ...]:
+    """The workers' environment as the launcher inside resolves it, with this machine's defaults."""
+    names = {var.name: var.value for var in plan.env if var.name == env.SHELL_NAMES}
+    options = {**request.options, "env": (*request.options.get("env", ()), *env.behind(request.argv))}
+    return env.resolve(replace(request, environ={**request.environ, **names}, options=options), request.defaults)
 
 
 def _history(leaf: Leaf) -> Iterator[Any]:

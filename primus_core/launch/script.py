@@ -19,8 +19,9 @@ def render(plan: Plan, secrets: Iterable[str] = ()) -> str:
 
     Secrets are masked: their lines are comments, so that what your shell has is used.
     """
-    body = "".join([*map(_export, plan.env), *_files(plan), _command(plan.argv)])
-    return scrub(f"(set -eC\n{body})\n", (*secrets, *(var.value for var in plan.env if var.secret)))
+    body = "".join([*map(_export, plan.env), *map(_inside, plan.inside), *_files(plan), _command(plan.argv)])
+    hidden = (var.value for var in (*plan.env, *plan.inside) if var.secret)
+    return scrub(f"(set -eC\n{body})\n", (*secrets, *hidden))
 
 
 def _export(var: EnvVar) -> str:
@@ -28,6 +29,12 @@ def _export(var: EnvVar) -> str:
     if var.secret:
         return f"# export {var.name}='{MASK}'  # {origin}; a secret: set it in your shell\n"
     return f"export {var.name}={shlex.quote(var.value)}  # {origin}\n"
+
+
+def _inside(var: EnvVar) -> str:
+    """What the primus inside sets by itself: a comment here."""
+    value = MASK if var.secret else " ".join(shlex.quote(var.value).split())
+    return f"# inside: {var.name}={value}  # {' '.join(var.origin.split())}\n"
 
 
 def _files(plan: Plan) -> Iterable[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +233,44 @@ def test_which_program_is_taken(tmp_path, monkeypatch):
 def test_other_peoples_containers_are_left_alone(capsys):
     assert main(["container", "--clean", "--", "train", "pretrain", "--config", "x.yaml"]) == 2
     assert "other people's" in capsys.readouterr().err
+
+
+SEED = """
+export DATA_PATH=./data
+GPUS_PER_NODE=8 HF_TOKEN=sekret-token \\
+primus-cli container --volume "$DATA_PATH:$DATA_PATH" \\
+  --env DATA_PATH \\
+  -- train pretrain --config toy.yaml {flag}
+
+primus-cli slurm srun -N 2 {flag} \\
+  -- container --volume "$DATA_PATH:$DATA_PATH" \\
+  --env DATA_PATH \\
+  -- train pretrain --config toy.yaml
+
+primus-cli container {flag} -- train pretrain \\
+  --config toy.yaml \\
+  --collective true --steps 10
+"""
+
+
+def test_the_commands_of_the_guides_work_to_the_letter(desk):
+    (desk.folder / "data").mkdir()
+    desk.more["DOCKER_IMAGE"] = "rocm/primus:v25.10"
+    (desk.folder / "docker").touch(0o755)
+    desk.more["PATH"] = f"{Path(sys.executable).parent}:{desk.folder}:{os.environ['PATH']}"
+    desk.more["DOCKER_HOST"] = "tcp://nowhere"
+    script = SEED.format(flag="--dry-run")
+    done = subprocess.run(
+        ["bash", "-e"], input=script, env=desk.environ, cwd=desk.folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, third = done.stdout.split("(set -eC")[1:]
+    data = desk.folder / "data"
+    assert f"--volume {desk.folder}:{desk.folder} " in first
+    assert str(data) not in first  # it is within the working folder
+    assert "--env DATA_PATH --env GPUS_PER_NODE --env HF_TOKEN " in first
+    assert "primus direct --env DATA_PATH -- train pretrain --config toy.yaml" in first
+    assert "container --volume ./data:./data --env DATA_PATH -- train" in second
+    assert "primus direct -- train pretrain --config toy.yaml --collective true --steps 10\n" in third
+    assert "--dry-run" not in done.stdout
+    assert "sekret" not in done.stdout

@@ -61,3 +61,14 @@ def test_secrets_are_masked_everywhere():
     assert "sekret" not in shown
     assert "other-secret" not in shown
     assert "# export T_TOKEN='***'" in shown
+
+
+def test_what_is_set_inside_is_shown_and_not_set():
+    inside = (
+        EnvVar(name="T_X", value="a\n'b'", origin="rocm\ngfx950"),
+        EnvVar(name="T_TOKEN", value="sekret-value", origin="x.yaml", secret=True),
+    )
+    script = render(Plan(argv=(sys.executable, "-c", SHOW), inside=inside))
+    assert json.loads(paste(script)) == [[], {}]
+    assert "# inside: T_TOKEN=***  # x.yaml\n" in script
+    assert "  # rocm gfx950\n" in script

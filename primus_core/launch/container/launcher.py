@@ -65,7 +65,7 @@ _ROCM_DEVICES = ("/dev/kfd", "/dev/dri")
 _NETWORK_DEVICES = ("/dev/infiniband",)
 _FORWARDED = re.compile(
     r"(PRIMUS|NCCL|RCCL|GLOO|IONIC|HIPBLASLT|MSCCL|MSCCLPP|TORCH|NVTE|HSA|HIP|ROCR|CUDA|GPU|UCX|FI|OMP|MIOPEN|TRITON|XLA"
-    r"|WANDB|MLFLOW|SLURM|SLURMD|HF)_\w+|NNODES|NODE_RANK|MASTER_ADDR|MASTER_PORT"
+    r"|WANDB|MLFLOW|SLURM|SLURMD|HF)_\w+|GPUS_PER_NODE|NNODES|NODE_RANK|MASTER_ADDR|MASTER_PORT"
 )
 _REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)")
 
@@ -179,9 +179,7 @@ def _forwarded(request: LaunchRequest, mounts: Iterable[Mount], asked: Iterable[
     }
     texts = [*request.argv, *(file.read_text(errors="replace") for file in request.experiment.files)]
     named = {*asked, *launch, *(name for text in texts for name in _REFERENCE.findall(text))}
-    for word, before in zip(request.argv, ("", *request.argv), strict=False):
-        if before == "--env":
-            named.add(word.partition("=")[0])
+    named |= {word.partition("=")[0] for word in env.behind(request.argv)}
     usual = {name for name in environ if _FORWARDED.fullmatch(name) and name not in env.OWN}
     folders = [Path(mount.target) for mount in mounts]
     outside = {
