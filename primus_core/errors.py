@@ -76,6 +76,10 @@ class TrainingFailed(PrimusError):
     """A run started and did not end well."""
 
 
+class BadLoss(TrainingFailed):
+    """The loss is not finite, or far above what it was, and the configuration says that this is not to be."""
+
+
 class RunHung(PrimusError):
     """A run made no progress within the time that was set."""
 

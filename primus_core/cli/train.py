@@ -18,6 +18,7 @@ from primus_core.plugins.records import Stage
 
 if TYPE_CHECKING:
     from primus_core.config.experiment import Experiment
+    from primus_core.launch.again import Again
     from primus_core.launch.prepare import Preparation
     from primus_core.plugins.records import Backend
 
@@ -164,6 +165,19 @@ def carry_out(
 
 
 def _run(preparation: Preparation, joined: Path | None) -> int:
+    """Train; after a failure once more, as often as it was asked for. An attempt of another primus is for that one to
+    repeat."""
+    from primus_core.launch.again import Again
+
+    settings = direct.settings_of(preparation.options, preparation.experiment.launch)
+    again = Again.of(settings if joined is None else {}, _say)
+    while True:
+        attempt, code = _attempt(preparation, joined, again)
+        if joined or not again.wanted(attempt, code):
+            return code
+
+
+def _attempt(preparation: Preparation, joined: Path | None, again: Again) -> tuple[Path, ExitCode]:
     """Take the attempt's folder, or join one; write everything down, and train."""
     from primus_core.launch.script import render
     from primus_core.launch.supervise import carry_out
@@ -173,7 +187,7 @@ def _run(preparation: Preparation, joined: Path | None) -> int:
     experiment = preparation.experiment
     attempt = joined or folder.create(experiment.folder)
     request = preparation.request(attempt)
-    plan = preparation.plan(request)
+    plan = again.applied(preparation.plan(request))
     secrets = preparation.secrets(plan)
     if joined is None:
         folder.record(attempt, experiment, describe(preparation), secrets)
@@ -193,7 +207,7 @@ def _run(preparation: Preparation, joined: Path | None) -> int:
             attempt=attempt,
         ):
             click.echo(line)
-    return carry_out(plan, attempt, preparation.environ, _say, secrets)
+    return attempt, carry_out(plan, attempt, preparation.environ, _say, secrets)
 
 
 def _submit(preparation: Preparation) -> int:

@@ -53,6 +53,12 @@ _LAUNCH: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "max_restarts": {"type": "int", "help": "times that torchrun starts the ranks again after a failure"},
     "restart": {"type": "int", "help": "times that the run is started again, as a new attempt, after a failure"},
+    "on_bad_loss": {
+        "type": "str",
+        "choices": ["stop", "skip", "rollback"],
+        "help": "what to do when the loss is not finite, or jumps",
+    },
+    "loss_spike": {"type": "float", "help": "a loss of more than so many times the usual one is bad"},
     "slurm": {"type": "mapping", "help": "options of srun and sbatch: {partition: gpu, time: '4:00:00'}"},
 }
 

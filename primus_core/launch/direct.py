@@ -15,6 +15,7 @@ from primus_core.errors import ConfigError, Origin, Problem
 from primus_core.launch import env, hosts
 from primus_core.launch.plan import Plan
 from primus_core.plugins.records import EnvVar
+from primus_core.run import recovery
 
 if TYPE_CHECKING:
     from primus_core.launch.plan import LaunchRequest
@@ -29,6 +30,9 @@ OPTIONS = [
         ["--max-restarts"],
         type=click.IntRange(min=0),
         help="Times that torchrun starts the ranks again after a failure.",
+    ),
+    click.Option(
+        ["--restart"], type=click.IntRange(min=0), help="Times that a new attempt is started after a failure."
     ),
     click.Option(
         ["--hang-timeout"],
@@ -72,15 +76,23 @@ def plan(request: LaunchRequest) -> Plan:
         words += [f"--node-rank={place.node_rank}", f"--master-addr={place.master_addr or 'localhost'}"]
         words += [f"--master-port={place.master_port or DEFAULT_PORT}"]
     words += [f"--max-restarts={settings.get('max_restarts', 0)}", "--event-log-handler=console"]
-    words += ["--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"]
     words += ["-m", "primus_core.run.worker", "--attempt", str(request.attempt)]
     return Plan(
         argv=tuple(words),
-        env=env.resolve(request, _defaults(request, place)),
+        env=(*env.resolve(request, _defaults(request, place)), *_recovery(settings)),
         ranks=place.world_size,
         node=place.node_rank,
         hang_timeout=settings.get("hang_timeout"),
     )
+
+
+def _recovery(settings: Mapping[str, Any]) -> Iterable[EnvVar]:
+    for name, variable in (("on_bad_loss", recovery.ON_BAD_LOSS), ("loss_spike", recovery.LOSS_SPIKE)):
+        if name in settings:
+            yield env.variable(variable, str(settings[name]), f"launch.{name}")
+    if settings.get("max_restarts"):
+        # else restarted ranks find the addresses of their predecessors in the agent's store
+        yield env.variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", "primus: a new store for each start")
 
 
 def settings_of(options: Mapping[str, Any], launch: Tree) -> dict[str, Any]:
@@ -98,7 +110,9 @@ def settings_of(options: Mapping[str, Any], launch: Tree) -> dict[str, Any]:
 
 
 def _is_setting(name: str, value: Any) -> bool:
-    kinds = int | float if name == "hang_timeout" else int
+    if name == "on_bad_loss":
+        return value in recovery.POLICIES
+    kinds = int if name in ("max_restarts", "restart") else int | float
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
 
 
@@ -153,6 +167,9 @@ _VARIABLES = {
 _SETTINGS = {
     "hang_timeout": "a number of seconds, 0 for never",
     "max_restarts": "a whole number from 0",
+    "restart": "a whole number from 0",
+    "on_bad_loss": f"one of {', '.join(recovery.POLICIES)}",
+    "loss_spike": "a factor from 0",
 }
 _LOWEST = {"nproc_per_node": 1, "nnodes": 1, "node_rank": 0, "master_port": 1024}
 

@@ -23,6 +23,8 @@ from primus_core.run.signals import FOLDER
 
 DEFAULT = 3600.0
 """Seconds without progress, once training has made its first step."""
+AT_START = 120.0
+"""Before that, at least: imports, index files and the first compilation take longer than a step."""
 
 _SHOW = 3.0
 _FRAMES = 12
@@ -103,10 +105,10 @@ def _stack(file: Path, rank: int) -> Iterator[str]:
 class Watch:
     """The heartbeats of an attempt, and since when each stands still by the clock of this machine."""
 
-    def __init__(self, attempt: Path, patience: float | None) -> None:
+    def __init__(self, attempt: Path, patience: float | None, at_start: float = AT_START) -> None:
         self.attempt = attempt
         self.patience = DEFAULT if patience is None else patience or math.inf
-        self.at_start = math.inf if patience is None else self.patience
+        self.at_start = math.inf if patience is None else max(self.patience, at_start)
         self._began = time.monotonic()
         self._seen: dict[int, tuple[Mapping[str, Any], float]] = {}
 
@@ -210,8 +212,10 @@ def _collectives(file: Path) -> tuple[int, int] | None:
 def odd(ranks: tuple[Standing, ...]) -> list[Standing]:
     """The ranks that the others wait for: those that cannot go on, else those that are behind, else those that do
     something else. Empty where nothing tells them apart."""
-    if len(ranks) == 1 or (stuck := [rank for rank in ranks if rank.note]):
-        return list(ranks) if len(ranks) == 1 else stuck
+    if len(ranks) <= 1:
+        return list(ranks)
+    if stuck := [rank for rank in ranks if rank.note]:
+        return stuck
     for measure in (_step, _began):
         values = [measure(rank) for rank in ranks]
         if len(set(values)) > 1:

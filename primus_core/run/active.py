@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_core.run import metrics as events
+from primus_core.run.recovery import Recovery
+from primus_core.run.signals import Stop
 
 if TYPE_CHECKING:
     from primus_core.patches.registry import Registry
@@ -36,6 +38,8 @@ class ActiveRun:
         plugins: PluginManager,
         patches: Registry,
         heartbeat: Heartbeat,
+        stop: Stop | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
         self.name = job.name
         self.stage = job.stage
@@ -57,6 +61,8 @@ class ActiveRun:
         self._heartbeat = heartbeat
         self._sinks: list[tuple[str, Sink]] = []
         self._began = time.monotonic()
+        self._stop = stop
+        self.recovery = recovery or Recovery()
 
     @property
     def rank(self) -> int:
@@ -70,6 +76,12 @@ class ActiveRun:
     def seconds(self) -> float:
         """Since this worker was set up."""
         return time.monotonic() - self._began
+
+    @property
+    def stop_requested(self) -> bool:
+        if not self._heartbeat.stops:
+            self._heartbeat.can_stop()
+        return self._stop is not None and self._stop.requested
 
     def apply_patches(self, phase: Phase) -> None:
         try:
@@ -91,6 +103,8 @@ class ActiveRun:
         if self.is_reporter:
             self._send("step", {"step": step} | dict(metrics))
             self._plugins.notify("primus_step_finished", run=self, step=step, metrics=metrics)
+            if (loss := metrics.get("loss")) is not None and (wrong := self.recovery.check(step, loss)):
+                self.note(f"step {step}: {wrong}")
 
     def report_eval(self, step: int, metrics: Mapping[str, float | int | None], split: str = "valid") -> None:
         self._send("eval", {"step": step, "split": split} | dict(metrics))

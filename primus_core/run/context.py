@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from primus_core.plugins.records import Backend, Device, Phase, Stage
+    from primus_core.run.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,15 @@ class Run(Protocol):
     """The experiment's folder; checkpoints live here, shared by all attempts."""
     attempt: Path
     """The folder of this attempt: logs, metrics, patches, versions."""
+
+    recovery: Recovery
+    """Which restart this is, steps to leave out, and what to do about a bad loss."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether this rank was asked to save and stop. Ask after each step and agree with the other ranks, which may
+        hear of it later. A backend that never asks is ended in the middle of a step."""
+        ...
 
     @property
     def rank(self) -> int: ...

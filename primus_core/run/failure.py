@@ -45,6 +45,7 @@ def write(
         "time": now,
         "phase": phase,
         "step": step,
+        "kind": type(error).__name__,
         "exit_code": int(code),
         "error": message if not isinstance(error, PrimusError) else scrub(str(error), secrets),
         "frame": frame(error, owned),
@@ -58,6 +59,14 @@ def write(
         _replace(Path(file), {"message": {"message": message, "extraInfo": extra}})
     sys.stderr.write(text)
     return record
+
+
+def set_aside(folder: Path, rank: int) -> None:
+    """Keep what a rank died of before torchrun started it again out of the way of what it may die of now."""
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    old = folder / f"rank-{rank}.json"
+    if count != "0" and old.exists():
+        old.replace(folder / f"restart-{count}-rank-{rank}.json")
 
 
 def read_all(folder: Path) -> dict[int, dict[str, Any]]:

@@ -25,13 +25,20 @@ class Heartbeat:
         self.rank = rank
         self.phase = "start"
         self.step: int | None = None
+        self.stops = False
+        self.beat()
+
+    def can_stop(self) -> None:
+        """Tell that this rank stops in order when SIGUSR1 asks it to."""
+        self.stops = True
         self.beat()
 
     def beat(self, phase: str | None = None, step: int | None = None) -> None:
         """Set what is given, keep the rest."""
         self.phase = phase if phase is not None else self.phase
         self.step = step if step is not None else self.step
-        state = self._fixed | {"phase": self.phase, "step": self.step, "time": round(time.time(), 3)}
+        state = self._fixed | {"phase": self.phase, "step": self.step, "stops": self.stops}
+        state["time"] = round(time.time(), 3)
         os.pwrite(self._file, (json.dumps(state).ljust(self._SIZE - 1) + "\n").encode(), 0)
 
 

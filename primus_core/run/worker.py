@@ -21,6 +21,7 @@ from primus_core.run import failure, job, signals, sinks
 from primus_core.run.active import ActiveRun
 from primus_core.run.context import Place
 from primus_core.run.heartbeat import Heartbeat
+from primus_core.run.recovery import Recovery
 from primus_core.secrets import secret_values
 
 _PR_SET_PDEATHSIG = 1
@@ -35,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     place = place_of_this_process()
     console = redirect_output(attempt / "logs" / f"rank-{place.rank}.log")
     heartbeat = Heartbeat(attempt / "ranks", place.rank, place.world_size)
+    failure.set_aside(attempt / "errors", place.rank)
     signals.show_on_request(attempt, place.rank)
+    stop = signals.Stop()
     try:
         task = job.read(attempt)
         plugins = PluginManager.load(Path(task.primusfile) if task.primusfile else None)
@@ -43,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         return int(_record(error, attempt, heartbeat)["exit_code"])
     run: ActiveRun | None = None
     try:
-        run = set_up(task, attempt, place, plugins, heartbeat)
+        run = set_up(task, attempt, place, plugins, heartbeat, stop)
         run.start(sinks.open_all(run, plugins, console))
         train(run)
     except BaseException as error:  # whatever it is, it must be on disk before this process ends
@@ -57,7 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def set_up(task: job.Job, attempt: Path, place: Place, plugins: PluginManager, heartbeat: Heartbeat) -> ActiveRun:
+def set_up(
+    task: job.Job, attempt: Path, place: Place, plugins: PluginManager, heartbeat: Heartbeat, stop: signals.Stop
+) -> ActiveRun:
     """The run, seen from this process."""
     backend = plugins.backend(task.backend)
     platform, devices = current(plugins)
@@ -71,6 +76,8 @@ def set_up(task: job.Job, attempt: Path, place: Place, plugins: PluginManager, h
         plugins=plugins,
         patches=Registry.of(plugins, backend),
         heartbeat=heartbeat,
+        stop=stop,
+        recovery=Recovery.of(os.environ),
     )
 
 

@@ -89,8 +89,16 @@ def test_by_default_a_long_start_is_no_hang(tmp_path):
     assert watch.at_start > 1e9
 
 
-def test_no_rank_at_all(tmp_path):
+def test_a_start_has_more_time_than_a_step(tmp_path):
     watch = Watch(tmp_path, 0.01)
+    beat(tmp_path, 0, None, "import")
+    assert watch.look() is None
+    time.sleep(0.05)
+    assert watch.look() is None
+
+
+def test_no_rank_at_all(tmp_path):
+    watch = Watch(tmp_path, 0.01, at_start=0.01)
     time.sleep(0.05)
     assert watch.look() == ()
     assert list(Hang((), (), 5).lines(tmp_path)) == ["hang: no rank started within 5 s"]

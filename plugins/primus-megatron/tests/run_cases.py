@@ -20,6 +20,7 @@ import torch
 from primus_core.patches.registry import Registry
 from primus_core.plugins.manager import PluginManager
 from primus_core.run.context import Place
+from primus_core.run.recovery import Recovery
 
 
 class RecordingRun:
@@ -29,6 +30,8 @@ class RecordingRun:
     platform = "cpu"
     devices = ()
     metrics: ClassVar[dict[str, Any]] = {}
+    stop_requested = False
+    recovery = Recovery()
 
     def __init__(self) -> None:
         plugins = PluginManager.load()

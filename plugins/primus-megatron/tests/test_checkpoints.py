@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from primus_megatron.checkpoints import latest, repair
+from primus_core.errors import UserError
+from primus_megatron.checkpoints import fall_back, latest, prune, repair, seal
 
 type Results = dict[str, dict[str, Any]]
 
@@ -135,3 +136,45 @@ def test_repair_leaves_everything_else_alone(tmp_path: Path):
     assert repair(tmp_path) == []
     assert latest(tmp_path) is None
     assert repair(tmp_path / "absent") == []
+
+
+# --- damage, and how many are kept --------------------------------------------------------------------------------
+
+
+def sealed(folder: Path, *steps: int) -> None:
+    for step in steps:
+        seal(checkpoint(folder, step, "metadata.json", ".metadata", "__0_0.distcp"))
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(steps[-1]))
+
+
+def test_a_truncated_checkpoint_is_passed_over(tmp_path: Path):
+    sealed(tmp_path, 2, 4, 6)
+    (tmp_path / "iter_0000006/__0_0.distcp").write_text("")
+    (tmp_path / "iter_0000004/__0_0.distcp").unlink()
+    assert fall_back(tmp_path) == [
+        "the checkpoint of step 6 cannot be read: __0_0.distcp has 0 bytes instead of 1",
+        "the checkpoint of step 4 cannot be read: __0_0.distcp is missing",
+    ]
+    assert latest(tmp_path) == 2
+    assert {path.name for path in tmp_path.glob("iter_*")} == {
+        "iter_0000002",
+        "iter_0000004.damaged",
+        "iter_0000006.damaged",
+    }
+    assert fall_back(tmp_path) == []
+
+
+def test_where_no_checkpoint_is_good_nothing_starts_anew(tmp_path: Path):
+    sealed(tmp_path, 2)
+    (tmp_path / "iter_0000002/__0_0.distcp").unlink()
+    with pytest.raises(UserError, match="can be read; start anew"):
+        fall_back(tmp_path)
+    assert latest(tmp_path) == 2
+
+
+def test_the_last_ones_are_kept(tmp_path: Path):
+    sealed(tmp_path, 2, 4, 6, 8)
+    prune(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.glob("iter_*")) == ["iter_0000006", "iter_0000008"]
+    prune(tmp_path, 5)
+    assert latest(tmp_path) == 8

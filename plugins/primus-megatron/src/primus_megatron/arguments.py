@@ -61,7 +61,7 @@ def parse(run: Run) -> argparse.Namespace:
     values = {**DEFAULTS, **values, **PLATFORMS.get(run.platform, {})}
     if not has_transformer_engine():
         values = _without_transformer_engine(values, run)
-    values |= tokenizer(values) | checkpoints(values, run.folder) | trackers(values, run)
+    values |= tokenizer(values) | checkpoints(values, run.folder, bool(run.recovery.restarts)) | trackers(values, run)
 
     parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     parser.set_defaults(**_converted(parser, values))
@@ -107,18 +107,19 @@ def tokenizer(values: Mapping[str, Any]) -> dict[str, Any]:
 _KINDS = ("HuggingFaceTokenizer", "NullTokenizer", "TikTokenizer", "SentencePieceTokenizer", "SFTTokenizer")
 
 
-def checkpoints(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def checkpoints(values: Mapping[str, Any], folder: Path, again: bool = False) -> dict[str, Any]:
     """Where to save and what to load.
 
     A relative ``save`` lies in the folder of the experiment, without one nothing is saved. A relative ``load`` is
-    looked for from here first, then there. With ``auto_continue_train`` what was saved last goes before ``load``.
+    looked for from here first, then there. With ``auto_continue_train``, or when the run starts ``again``, what was
+    saved last goes before ``load``.
     """
     paths: dict[str, Any] = {}
     if save := values.get("save"):
         paths["save"] = str(folder / save)
     if load := values.get("load"):
         paths["load"] = str(load if Path(load).exists() else folder / load)
-    if save and values.get("auto_continue_train", True) and latest(paths["save"]) is not None:
+    if save and (again or values.get("auto_continue_train", True)) and latest(paths["save"]) is not None:
         paths |= {"load": paths["save"], "finetune": False, "pretrained_checkpoint": None, "ckpt_step": None}
         paths |= {f"no_load_{part}": values.get(f"no_save_{part}") for part in ("optim", "rng")}
     return paths

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
 
+from primus_core.errors import UserError
+
 _TRACKER = "latest_checkpointed_iteration.txt"
 _LAST_FILES = (".metadata", "metadata.json")  # of the distributed formats, which write them after the tensors
+
+_SIZES = "sizes.json"  # of all files, written by primus when a checkpoint is complete
+_OLD = ".old"
 
 
 def folder_of(folder: str | Path, step: int) -> Path:
@@ -40,9 +46,71 @@ def repair(folder: str | Path) -> list[Path]:
         else:
             _replace(tracker, str(named))
     broken = [path for step, path in sorted(_found(folder).items()) if step != named and not _is_complete(path)]
-    for path in broken:
+    for path in (*broken, *folder.glob(f"iter_*{_OLD}")):
         shutil.rmtree(path)
     return broken
+
+
+def seal(path: Path) -> None:
+    """Write down the sizes of a complete checkpoint's files, so that it can be told from one that was damaged later."""
+    sizes = {str(file.relative_to(path)): file.stat().st_size for file in sorted(path.rglob("*")) if file.is_file()}
+    _replace(path / _SIZES, json.dumps(sizes, indent=1) + "\n")
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint, as far as names and sizes tell; None if nothing is."""
+    if not _is_complete(path):
+        return "it was not saved to its end"
+    sizes = path / _SIZES
+    for name, size in json.loads(sizes.read_text(encoding="utf-8")).items() if sizes.exists() else ():
+        file = path / name
+        if not file.exists():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} bytes instead of {size}"
+    return None
+
+
+def fall_back(folder: str | Path) -> list[str]:
+    """Put damaged checkpoints aside, so that the newest good one is loaded; returns what was found, in words.
+
+    Raises ``UserError`` when there are checkpoints and none is good.
+    """
+    folder = Path(folder)
+    named = latest(folder)
+    said = []
+    for step, path in sorted(_found(folder).items(), reverse=True):
+        if named is None or step > named:
+            continue
+        if (wrong := damage(path)) is None:
+            if said:
+                _replace(folder / _TRACKER, str(step))
+                _set_aside(folder, newer_than=step, until=named)
+            return said
+        said.append(f"the checkpoint of step {step} cannot be read: {wrong}")
+    if said:
+        raise UserError("\n".join((*said, f"no checkpoint in {folder} can be read; start anew with another `save`")))
+    return []
+
+
+def _set_aside(folder: Path, newer_than: int, until: int) -> None:
+    for step, path in _found(folder).items():
+        if newer_than < step <= until:
+            aside = path.with_name(f"{path.name}.damaged")
+            if aside.exists():
+                shutil.rmtree(aside)
+            path.rename(aside)
+
+
+def prune(folder: str | Path, keep: int) -> None:
+    """Remove all but the last complete checkpoints. What is half removed no longer has a checkpoint's name."""
+    folder = Path(folder)
+    named = latest(folder)
+    complete = sorted(step for step, path in _found(folder).items() if _is_complete(path) and step <= (named or 0))
+    for step in complete[: max(0, len(complete) - keep)]:
+        old = folder_of(folder, step).with_suffix(_OLD)
+        folder_of(folder, step).rename(old)
+        shutil.rmtree(old)
 
 
 def _found(folder: Path) -> dict[int, Path]:

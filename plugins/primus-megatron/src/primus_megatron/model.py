@@ -15,6 +15,7 @@ from megatron.training.argument_utils import gpt_config_from_args, hybrid_config
 from megatron.training.utils import is_hybrid_model
 
 from primus_megatron.data import batch
+from primus_megatron.patches.survive import guard
 
 if TYPE_CHECKING:
     from primus_core.run.context import Run
@@ -77,15 +78,19 @@ def forward_step(run: Run, iterator: Iterator[Any] | None, model: Any) -> tuple[
         loss_mask=values["loss_mask"],
         packed_seq_params=values["packed"],
     )
-    return output, partial(loss, values["loss_mask"])
+    return output, partial(loss, run, values["loss_mask"])
 
 
-def loss(mask: torch.Tensor, losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def loss(
+    run: Run, mask: torch.Tensor, losses: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The sum over the tokens that count, their number, and both for the log. Megatron divides one by the other."""
     args, machine = get_args(), get_rerun_state_machine()
     weights = mask.flatten().float()
     total = (losses.flatten().float() * weights).sum()
     tokens = weights.sum().to(torch.int)
+    if judge := guard(run):
+        judge.add(total, tokens)
     if args.check_for_nan_in_loss_and_grad:
         for bad, what in ((torch.isnan, "found NaN in the loss"), (torch.isinf, "found an infinite loss")):
             machine.validate_result(total, bad, what, tolerance=0.0, fatal=True)

@@ -30,9 +30,15 @@ def train(run: Run) -> None:
     """Train as ``run.config`` says, in Megatron's argument names. Leaves nothing of it in the engine's modules."""
     run.apply_patches("build")
     args = arguments.parse(run)
-    if run.rank == 0 and args.save:
+    if run.is_reporter and args.save:
         for path in checkpoints.repair(args.save):
-            print(f"removed {path}: it was not saved to its end", flush=True)
+            run.note(f"removed {path}: it was not saved to its end")
+        if args.load == args.save:
+            for line in checkpoints.fall_back(args.save):
+                run.note(f"WARNING: {line}")
+    args.iterations_to_skip = sorted({*args.iterations_to_skip, *run.recovery.skip_steps})
+    if run.recovery.on_bad_loss:
+        args.check_for_nan_in_loss_and_grad = False  # which ends the process at once
     set_global_variables(args)
     run.apply_patches("train")
     provider = model_provider(run)

@@ -289,3 +289,15 @@ def primus_megatron_patches() -> Iterator[Patch]:
         "optimizer:without_gradients",
     )
     yield from _reporting()
+    for name, reason in (
+        ("train_step", "a bad loss stops the run, or its step is left out, before the update"),
+        ("checkpoint_and_decide_exit", "stops where the engine does, on signals that came to any rank"),
+    ):
+        yield _patch(
+            f"survive.{name.replace('_', '-')}",
+            reason,
+            f"megatron.training.training:{name}",
+            f"survive:{name}",
+            phase="train",
+            set="megatron.survive",
+        )

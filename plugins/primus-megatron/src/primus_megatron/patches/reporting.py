@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from primus_megatron.checkpoints import folder_of, latest
+from primus_megatron.checkpoints import folder_of, latest, prune, seal
 from primus_megatron.metrics import Meter
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class _Reporter:
         step = latest(self.args.save) if self.args.save else None
         if step is not None and step != self.saved:
             self.saved = step
+            if self.run.is_reporter:
+                seal(folder_of(self.args.save, step))
+                if keep := self.run.config.get("keep_checkpoints"):
+                    prune(self.args.save, keep)
             self.run.checkpoint_saved(step, folder_of(self.args.save, step))
 
 
