@@ -11,7 +11,7 @@ import pytest
 type Results = dict[str, dict[str, Any]]
 
 FLAVORS = (
-    *("llama3", "llama3/debugmodel_flex_attn", "llama4", "llama4/debugmodel_irope", "qwen3", "qwen3/debugmodel_moe"),
+    *("llama3", "llama3/debugmodel_flex_attn", "llama4", "qwen3", "qwen3/debugmodel_moe"),
     *("deepseek_v3", "deepseek_v3/debugmodel_flex_attn", "gpt_oss"),
 )
 

@@ -72,6 +72,7 @@ def one(trained: Callable[..., Results], seed: Path) -> Results:
             },
             "no float8": {"model": {"converters": ["quantize.linear.float8"]}},
             "no flavor": {"model": {**LLAMA, "flavor": "debugmodl"}},
+            "masks": {"model": {"name": "llama4", "flavor": "debugmodel_irope"}},
             "no field": {"model": {**LLAMA, "n_layer": 2}},
             "no model": {"model": {**LLAMA, "name": "lama"}},
             "no data": {"training": {"mock_data": False, "dataset": "c5"}},
@@ -185,6 +186,7 @@ def test_float8_is_emulated_where_asked_for(one: Results) -> None:
     [
         ("no float8", "quantize.linear.float8.emulate: true"),
         ("no flavor", "did you mean 'debugmodel'"),
+        ("masks", "take debugmodel"),
         ("no field", "model.n_layer: TransformerModelArgs has no such field; did you mean 'n_layers'"),
         ("no model", "torchtitan has no model 'lama'"),
         ("no data", "there is no 'c5'; there are text, tokens, c4"),

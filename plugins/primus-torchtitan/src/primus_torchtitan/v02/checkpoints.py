@@ -74,7 +74,9 @@ class Checkpoints:
         self.manager._async_wait()
         path = Path(self.manager.folder) / f"step-{step}"
         if self.run.rank == 0 and (path / _MARKS[1]).exists():
-            complete(path, self.trainer.model_args, Path(self.trainer.job_config.model.hf_assets_path))
+            model, weights = self.trainer.job_config.model, self.manager.states["model"].state_dict()
+            if lack := complete(path, model.name, self.trainer.model_args, weights, Path(model.hf_assets_path)):
+                self.run.note(f"{path.name} has no config.json: {lack}")
         self.run.checkpoint_saved(step, path)
 
     def close(self) -> None:
