@@ -357,8 +357,8 @@ class _Resolution:
         )
 
     def _check_path_part(self, name: str, value: str, origin: Origin) -> None:
-        if not value or value.startswith("/") or ".." in value.split("/") or "\0" in value:
-            self._error(origin, f"'{name}' is part of a path and cannot be '{value}'")
+        if not value or value.startswith("/") or ".." in value.split("/") or not value.isprintable():
+            self._error(origin, f"'{name}' is part of a path and cannot be {value!r}")
 
     def _error(self, origin: Origin, message: str) -> None:
         problem = Problem(origin, message)

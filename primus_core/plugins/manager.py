@@ -412,7 +412,7 @@ class PluginManager:
 
 def kind_of(hook_name: str) -> str:
     """``primus_metric_sinks`` -> ``metric sink``."""
-    return hook_name.removeprefix("primus_").removesuffix("s").replace("_", " ")
+    return re.sub(r"(?<=ch)es$|s$", "", hook_name.removeprefix("primus_")).replace("_", " ")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

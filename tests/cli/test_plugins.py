@@ -52,6 +52,19 @@ def test_show_tells_what_comes_from_where(site):
     assert row["contributions"] == [{"hook": "primus_backends", "name": "good", "place": f"{file}:{line}"}]
 
 
+def test_kinds_have_their_singular(site):
+    site.install(
+        "primus-good",
+        """
+        @hookimpl
+        def primus_patches():
+            yield Patch(name="good.one", reason="x", backend="toy", engine_versions=">=1",
+                        target="toy:one", replacement="good:two")
+        """,
+    )
+    assert "    patch  good.one" in site.primus("plugins", "show", "good").stdout
+
+
 def test_show_has_the_whole_error_of_a_broken_plugin(site):
     site.install("primus-bad", "def deep():\n    raise ValueError('no way')\n\ndeep()")
     text = site.primus("plugins", "show", "bad").stdout

@@ -290,6 +290,10 @@ def test_backend_replaces_the_framework(toy: Toy) -> None:
         ),
         ("modules: {pretrainer: {framework: toy}}\n", "exp.yaml:1:11: unknown key 'modules.pretrainer'; did you mean"),
         ("exp_name: ../x\nmodules: {pre_trainer: {framework: toy}}\n", "exp.yaml:1:11: 'exp_name' is part of a path"),
+        (
+            'exp_name: "x\\ny"\nmodules: {pre_trainer: {framework: toy}}\n',
+            r"exp.yaml:1:11: 'exp_name' is part of a path and cannot be 'x\ny'",
+        ),
     ],
 )
 def test_experiments_that_are_none(toy: Toy, text: str, message: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,58 @@ def check(experiment: Experiment, context: CheckContext) -> Iterator[Problem]:
 
 
 # --- sizes --------------------------------------------------------------------------------------------------------
+
+_FROM_1 = (
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "kv_channels",
+    "num_experts",
+    "moe_ffn_hidden_size",
+    "moe_router_topk",
+    "vocab_size",
+    "make_vocab_size_divisible_by",
+    "seq_length",
+    "max_position_embeddings",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "micro_batch_size",
+    "global_batch_size",
+    "train_iters",
+    "train_samples",
+    "log_interval",
+    "eval_interval",
+)
+_FROM_0 = (
+    "num_workers",
+    "eval_iters",
+    "save_interval",
+    "seed",
+    "lr",
+    "min_lr",
+    "lr_warmup_iters",
+    "lr_decay_iters",
+    "weight_decay",
+    "clip_grad",
+    "init_method_std",
+    "layernorm_epsilon",
+)
+_BELOW_1 = ("hidden_dropout", "attention_dropout", "lr_warmup_fraction", "adam_beta1", "adam_beta2")
+
+
+def ranges(values: Values, context: CheckContext) -> Iterator[Problem]:
+    """Sizes count something, intervals pass, dropout leaves something."""
+    for keys, least, limit in ((_FROM_1, 1, inf), (_FROM_0, 0, inf), (_BELOW_1, 0, 1)):
+        for key in keys:
+            if (value := values[key]) is not None and not least <= value < limit:
+                wanted = f"at least {least}" + (f" and less than {limit}" if limit < inf else "")
+                yield values.problem(key, f"must be {wanted}, not {value}")
+
 
 _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 
@@ -209,7 +262,7 @@ def _and_also(keys: list[str]) -> str:
 def schedule(values: Values, context: CheckContext) -> Iterator[Problem]:
     """The learning rate has time to warm up and a way to go."""
     steps, samples = values["train_iters"], values["train_samples"]
-    if not steps and not samples:
+    if steps is None and samples is None:
         yield values.problem("train_iters", "not set, nor train_samples")
     elif steps and samples:
         yield values.problem("train_samples", "cannot be combined with train_iters")
@@ -378,6 +431,7 @@ def precision(values: Values, context: CheckContext) -> Iterator[Problem]:
 
 
 _CHECKS: tuple[Check, ...] = (
+    ranges,
     required,
     refused,
     world_size,
