@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from primus_core.config.values import Values
-from primus_core.errors import Problem
+from primus_core.data.indexed import look
+from primus_core.errors import Problem, UserError
 
 
 def tokenizer_here(values: Values, key: str, environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
@@ -34,6 +35,11 @@ def tokens_here(values: Values, key: str, prefix: str) -> Iterator[Problem]:
     if missing:
         hint = "; write it without its ending" if Path(prefix).is_file() else " (`primus data prepare` writes them)"
         yield values.problem(key, f"there is no file {' and '.join(missing)}{hint}")
+        return
+    try:
+        look(Path(prefix))
+    except UserError as error:
+        yield values.problem(key, str(error))
 
 
 def _cached(name: str, environ: Mapping[str, str]) -> bool:

@@ -74,6 +74,27 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
                 idx.write(array.tobytes())
 
 
+def look(prefix: Path) -> tuple[int, int, int]:
+    """What the head of an index says: the code of the dtype, and the numbers of sequences and of boundaries.
+
+    Raises ``UserError`` for files that are missing, of another format, or cut off. Imports nothing heavy.
+    """
+    idx_path = beside(prefix, ".idx")
+    for path in (beside(prefix, ".bin"), idx_path):
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+    with idx_path.open("rb") as file:
+        raw = file.read(HEADER.size)
+    if len(raw) < HEADER.size or not raw.startswith(MAGIC):
+        raise UserError(f"{idx_path}: not an index of tokens (MMIDIDX)")
+    _, version, code, sequences, boundaries = HEADER.unpack(raw)
+    if version != 1 or code not in DTYPES:
+        raise UserError(f"{idx_path}: version {version}, dtype code {code}: this reader knows version 1, codes 1 to 8")
+    if idx_path.stat().st_size < HEADER.size + 12 * sequences + 8 * boundaries:
+        raise UserError(f"{idx_path}: cut off: {sequences} sequences are announced")
+    return int(code), int(sequences), int(boundaries)
+
+
 class IndexedReader:
     """Reads an indexed file through memory maps: ``len()`` documents, ``reader[i]`` the tokens of one (length,).
 
@@ -84,20 +105,7 @@ class IndexedReader:
         import numpy as np
 
         bin_path, idx_path = beside(prefix, ".bin"), beside(prefix, ".idx")
-        for path in (bin_path, idx_path):
-            if not path.is_file():
-                raise UserError(f"{path}: no such file")
-        with idx_path.open("rb") as file:
-            raw = file.read(HEADER.size)
-        if len(raw) < HEADER.size or not raw.startswith(MAGIC):
-            raise UserError(f"{idx_path}: not an index of tokens (MMIDIDX)")
-        _, version, code, sequences, boundaries = HEADER.unpack(raw)
-        if version != 1 or code not in DTYPES:
-            raise UserError(
-                f"{idx_path}: version {version}, dtype code {code}: this reader knows version 1, codes 1 to 8"
-            )
-        if idx_path.stat().st_size < HEADER.size + 12 * sequences + 8 * boundaries:
-            raise UserError(f"{idx_path}: cut off: {sequences} sequences are announced")
+        code, sequences, boundaries = look(prefix)
         self.dtype = DTYPES[code]
         self.prefix = prefix
         index = np.memmap(idx_path, mode="r")

@@ -10,6 +10,7 @@ from primus_core.config.experiment import Experiment
 from primus_core.config.tree import Leaf, Tree
 from primus_core.config.values import Values
 from primus_core.data.here import tokenizer_here, tokens_here
+from primus_core.data.indexed import HEADER, MAGIC
 from primus_core.errors import Origin
 
 PLACE = Origin("x.yaml", 3, 5)
@@ -63,5 +64,8 @@ def test_tokens_are_two_files_named_without_their_endings(tmp_path: Path) -> Non
     (tmp_path / "tokens.bin").touch()
     (found,) = tokens_here(values(prefix), "tok", f"{prefix}.bin")
     assert str(found).endswith("; write it without its ending")
-    (tmp_path / "tokens.idx").touch()
+    (tmp_path / "tokens.idx").write_bytes(HEADER.pack(MAGIC, 1, 8, 5, 6))
+    (found,) = tokens_here(values(prefix), "tok", prefix)
+    assert str(found).endswith("tokens.idx: cut off: 5 sequences are announced")
+    (tmp_path / "tokens.idx").write_bytes(HEADER.pack(MAGIC, 1, 8, 0, 0))
     assert not [*tokens_here(values(prefix), "tok", prefix)]

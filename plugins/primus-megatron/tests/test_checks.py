@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from primus_core.data.indexed import HEADER, MAGIC
 from primus_core.plugins.records import Device
 
 type Problems = Callable[..., list[str]]
@@ -14,6 +15,11 @@ type Problems = Callable[..., list[str]]
 MOCK = "mock_data: true\nlr_warmup_iters: 1\n"
 NO_TE = {"installed": {"megatron-core": "0.19.2"}}
 TE = {"installed": {"megatron-core": "0.19.2", "transformer-engine": "2.9.0"}}
+
+
+def empty_tokens(folder: Path) -> None:
+    (folder / "tokens.bin").touch()
+    (folder / "tokens.idx").write_bytes(HEADER.pack(MAGIC, 1, 8, 0, 0))
 
 
 def sm(version: int) -> dict[str, object]:
@@ -122,8 +128,7 @@ def test_missing_files_are_named_where_the_run_will_be(problems: Problems, tmp_p
     assert problems(overrides) == []
     found = problems(overrides, platform="cpu")
     assert found and all("there is no file tokens.bin and tokens.idx" in line for line in found)
-    (tmp_path / "tokens.bin").touch()
-    (tmp_path / "tokens.idx").touch()
+    empty_tokens(tmp_path)
     assert problems(overrides, platform="cpu") == []
 
 
@@ -135,8 +140,7 @@ def test_a_data_path_with_its_ending(problems: Problems, tmp_path: Path) -> None
 
 def test_tokenizers(problems: Problems, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    for ending in (".bin", ".idx"):
-        (tmp_path / f"tokens{ending}").touch()
+    empty_tokens(tmp_path)
     data = "train_data_path: tokens\nlr_warmup_iters: 1\n"
     (found,) = problems(data, platform="cpu")
     assert "meta-llama/Llama-3.1-8B will be fetched from the hub" in found

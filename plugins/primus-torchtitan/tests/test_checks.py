@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from primus_core.data.indexed import HEADER, MAGIC
 from primus_core.plugins.records import Device
 
 type Problems = Callable[..., list[str]]
@@ -255,6 +256,7 @@ def test_data_that_is_not_there(problems: Problems, tmp_path: Path, data: str, m
 def test_data_that_is_there(problems: Problems, tmp_path: Path) -> None:
     for name in ("text.jsonl", "made.bin", "made.idx"):
         (tmp_path / name).touch()
+    (tmp_path / "made.idx").write_bytes(HEADER.pack(MAGIC, 1, 8, 0, 0))
     (tmp_path / "tok").mkdir()
     for data in ("dataset: text, dataset_path: text.jsonl", "dataset: tokens, dataset_path: made", "dataset: c4"):
         assert problems(REAL.format(data), platform="cpu") == []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from primus_core.errors import UserError
@@ -49,6 +54,32 @@ def repair(folder: str | Path) -> list[Path]:
     for path in (*broken, *folder.glob(f"iter_*{_OLD}")):
         shutil.rmtree(path)
     return broken
+
+
+@contextmanager
+def claimed(folder: str | Path, patience: float = 10.0) -> Iterator[None]:
+    """Keep other runs from saving into a folder; the claim ends with this process at the latest, and leaves no file.
+
+    Raises ``UserError`` when another run has it. Where a file system cannot lock folders, nothing is claimed.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY)
+    limit = time.monotonic() + patience
+    try:
+        while True:
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > limit:
+                    raise UserError(f"save: another run saves into {folder}; give this one another exp_name") from None
+                time.sleep(0.2)
+            except OSError:
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(place)
 
 
 def seal(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,11 @@ def train(run: Run) -> None:
     """Train as ``run.config`` says, in Megatron's argument names. Leaves nothing of it in the engine's modules."""
     run.apply_patches("build")
     args = arguments.parse(run)
+    with checkpoints.claimed(args.save) if run.is_reporter and args.save else nullcontext():
+        _train(run, args)
+
+
+def _train(run: Run, args: argparse.Namespace) -> None:
     if run.is_reporter and args.save:
         for path in checkpoints.repair(args.save):
             run.note(f"removed {path}: it was not saved to its end")
