@@ -30,6 +30,7 @@ class RecordingRun:
     platform = "cpu"
     devices = ()
     metrics: ClassVar[dict[str, Any]] = {}
+    stop_requested = False
 
     def __init__(self) -> None:
         self.plugins = PluginManager.load()

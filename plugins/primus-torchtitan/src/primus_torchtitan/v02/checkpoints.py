@@ -66,6 +66,16 @@ class Checkpoints:
             if last_step or self.options.async_mode == "disabled":
                 self.announce()
 
+    def save_now(self, step: int) -> None:
+        """Save all that training needs to go on, if that was not done after this very step."""
+        if self.manager._should_save(step):
+            return
+        interval, self.manager.interval = self.manager.interval, 1
+        try:
+            self.save(step)
+        finally:
+            self.manager.interval = interval
+
     def announce(self) -> None:
         """Wait for the checkpoint that is being written, and tell of it."""
         if self._writing is None:

@@ -32,6 +32,20 @@ class PrimusTrainer(Trainer):  # type: ignore[misc]
         self.run.enter("load")
         super().train()
 
+    def should_continue_training(self) -> bool:
+        goes_on: bool = super().should_continue_training()
+        if not goes_on or not self.step or not self._asked_to_stop():
+            return goes_on
+        self.checkpointer.save_now(self.step)
+        self.run.note(f"stops after step {self.step}, as it was asked to")
+        return False
+
+    def _asked_to_stop(self) -> bool:
+        """Whether any rank was."""
+        flag = torch.tensor([int(self.run.stop_requested)], device=self.device)
+        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return bool(flag.item())
+
     def batch_generator(self, data_iterable: Any) -> Iterator[Any]:
         self.run.expect(self.job_config.training.steps, self.step - 1)  # the step has begun
         self.metrics_processor.start(self.step - 1)
