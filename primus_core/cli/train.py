@@ -135,12 +135,13 @@ def carry_out(
     plan = preparation.plan(request)
     if plan.submits:
         plan = preparation.plan(preparation.request(folder.next_attempt(experiment.folder, "jobs")))
-    elsewhere = plan.again or (state.dry_run and platform.name == "cpu" and plan.ranks == 1)
+    laptop = platform.name == "cpu" and plan.ranks == 1 and (plan.again or state.dry_run)
+    elsewhere = plan.again or laptop
     context = CheckContext(
-        world_size=None if elsewhere else plan.ranks,
+        world_size=None if laptop else plan.ranks,
         platform=None if elsewhere else platform.name,
         devices=() if elsewhere else devices,
-        installed=_installed(request.backend),
+        installed={} if plan.again else _installed(request.backend),
     )
     for notice in check(experiment, context, plugins):
         _say(str(notice))
@@ -159,7 +160,7 @@ def carry_out(
         _require(request.backend, platform.name)
         sinks.require(experiment.metrics, plugins)
     plugins.contributions("primus_prepare_launch", request=request, plan=plan)
-    if order.export_config:
+    if order.export_config and joined is None:
         _export(experiment, order.export_config)
     return _submit(preparation) if plan.submits else _run(preparation, joined)
 
@@ -171,6 +172,8 @@ def _run(preparation: Preparation, joined: Path | None) -> int:
 
     settings = direct.settings_of(preparation.options, preparation.experiment.launch)
     again = Again.of(settings if joined is None else {}, _say)
+    if joined is not None and preparation.options.get("restart"):
+        _say("--restart does nothing behind another launcher, which starts attempts: set launch.restart=N")
     while True:
         attempt, code = _attempt(preparation, joined, again)
         if joined or not again.wanted(attempt, code):

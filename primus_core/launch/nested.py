@@ -8,11 +8,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from primus_core.config.render import secret_variable
+from primus_core.config.tree import Leaf
 from primus_core.errors import EnvironmentFault
 from primus_core.launch.env import ATTEMPT, OUTER, variable
 from primus_core.plugins.records import EnvVar
@@ -70,6 +72,29 @@ def without_secrets(words: Iterable[str], secret_keys: Iterable[str]) -> tuple[t
         safe.append(word)
         before = word
     return tuple(safe), found
+
+
+def ranks(request: LaunchRequest, nodes: int | None, per_node: int | None) -> int | None:
+    """How many ranks ``direct`` will start inside, on ``nodes`` machines; None where it cannot be told from here.
+
+    ``per_node`` is what one machine starts where nobody says a number.
+    """
+    file = request.experiment.launch.items.get("nproc_per_node")
+    candidates: tuple[Any, ...] = (
+        *(_value(request.argv, name) for name in ("--nproc-per-node", "--nproc")),
+        file.value if isinstance(file, Leaf) else None,
+        request.environ.get("GPUS_PER_NODE"),
+        per_node,
+    )
+    text = str(next((value for value in candidates if value is not None), ""))
+    return nodes * int(text) if nodes is not None and text.isdecimal() else None
+
+
+def _value(words: Sequence[str], option: str) -> str | None:
+    """The value of an option among words, of its last use."""
+    found = [word for before, word in pairwise(words) if before == option]
+    found += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    return found[-1] if found else None
 
 
 def this_primus() -> tuple[str, ...]:

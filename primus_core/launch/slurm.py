@@ -100,9 +100,16 @@ def srun(request: LaunchRequest, words: Words, named: list[EnvVar], names: list[
         argv=("srun", *_defaults(request.environ, words), *(word for group in words.groups for word in group), *inner),
         env=(*named, *hidden),
         files=(PlanFile(path=request.attempt / "job.sh", text=Path(script).read_text()),) if script else (),
+        ranks=_ranks(request, words),
         again="srun",
         after=requeue,
     )
+
+
+def _ranks(request: LaunchRequest, words: Words) -> int | None:
+    nodes = words.value("-N", "--nodes") or request.environ.get("SLURM_JOB_NUM_NODES", "")
+    gpus = (words.value("--gpus-per-node") or "").rpartition(":")[2]
+    return nested.ranks(request, int(nodes) if nodes.isdecimal() else None, int(gpus) if gpus.isdecimal() else None)
 
 
 def _defaults(environ: Mapping[str, str], words: Words) -> Iterator[str]:
@@ -139,6 +146,7 @@ def sbatch(request: LaunchRequest, words: Words, named: list[EnvVar], names: lis
         argv=("sbatch", *(word for group in awkward for word in group), str(script)),
         env=(*named, *hidden),
         files=(PlanFile(path=script, text=text),),
+        ranks=_ranks(request, words),
         submits=True,
         again="sbatch",
     )

@@ -192,6 +192,19 @@ def test_an_inner_launcher_stays():
     assert plan.argv[-8:] == ("primus", "direct", "--env", "A", "--nproc", "2", "--", "train")
 
 
+@pytest.mark.parametrize(
+    ("argv", "more", "ranks"),
+    [
+        (("train",), {}, 1),
+        (("train",), {"environ": {"GPUS_PER_NODE": "8"}}, 8),
+        (("train", "--nproc-per-node=4"), {"environ": {"GPUS_PER_NODE": "8", "NNODES": "2"}}, 8),
+        (("direct", "--nnodes", "2", "--", "train"), {}, None),
+    ],
+)
+def test_ranks_are_known_if_they_can_be(argv, more, ranks):
+    assert make("docker", *argv, options={"image": "i"}, **more).ranks == ranks
+
+
 def test_mounts_within_mounts_are_left_out(tmp_path):
     inner, other = Mount(tmp_path / "a/b", str(tmp_path / "a/b")), Mount(tmp_path / "a/b", "/b")
     outer, read_only = Mount(tmp_path / "a", str(tmp_path / "a")), Mount(tmp_path / "a/c", str(tmp_path / "a/c"), "ro")

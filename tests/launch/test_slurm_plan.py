@@ -111,3 +111,19 @@ def test_options_of_slurm_are_found_in_all_their_forms():
     assert (words.value("--time"), words.value("--mem"), words.value("--exclusive")) == ("4", "5", "")
     assert not words.has("--ti")
     assert not words.has("-n", "--ntasks")
+
+
+@pytest.mark.parametrize(
+    ("words", "argv", "more", "ranks"),
+    [
+        (("-N2",), TRAIN, {}, None),
+        (("-N2",), (*TRAIN, "--nproc", "4"), {}, 8),
+        (("-N", "2", "--gpus-per-node=mi300x:8"), TRAIN, {}, 16),
+        (("-N2-4",), TRAIN, {"environ": {"GPUS_PER_NODE": "8"}}, None),
+        (("--nodes=4",), TRAIN, {"environ": {"GPUS_PER_NODE": "8"}}, 32),
+        ((), TRAIN, {"environ": IN_JOB, "launch": {"nproc_per_node": 2}}, 4),
+    ],
+)
+def test_ranks_are_known_before_a_job_is_handed_in_if_they_can_be(words, argv, more, ranks):
+    assert make("srun", *words, argv=argv, **more).ranks == ranks
+    assert make("sbatch", *words, argv=argv, **more).ranks == ranks

@@ -17,7 +17,7 @@ from primus_core.errors import UserError
 from primus_core.launch import env, nested
 from primus_core.launch.container.box import Box, Mount, outermost
 from primus_core.launch.container.engines import ENGINES, choose
-from primus_core.launch.hosts import node_of
+from primus_core.launch.hosts import node_of, topology
 from primus_core.launch.plan import Plan
 from primus_core.plugins.records import EnvVar
 
@@ -131,11 +131,20 @@ def plan(request: LaunchRequest) -> Plan:
     return Plan(
         argv=(*engine.run(box), *inner),
         env=(*named.values(), *hidden, shell),
+        ranks=nested.ranks(request, *_size(request)),
         node=node_of(request.environ),
         again=name,
         lifeline=True,
         cleanup=(engine.remove(box.name),) if engine.remove else (),
     )
+
+
+def _size(request: LaunchRequest) -> tuple[int | None, int]:
+    """How many machines there are, and how many ranks each has by itself."""
+    nodes = request.environ.get("NNODES") or topology(request.environ).get("NNODES", "1")
+    said = "--nnodes" in " ".join(request.argv) or "nnodes" in request.experiment.launch.items
+    devices = 1 if request.platform == "cpu" else max(1, len(request.devices))
+    return (int(nodes) if nodes.isdecimal() and not said else None), devices
 
 
 def _name(request: LaunchRequest, prefix: str) -> str:
