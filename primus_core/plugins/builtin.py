@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from primus_core.plugins import hookimpl
-from primus_core.plugins.records import Command, Dataset, EnvVar, Launcher, MetricSink, Platform
+from primus_core.plugins.records import Command, Dataset, EnvVar, Launcher, MetricSink, Platform, load
 
 if TYPE_CHECKING:
     from primus_core.launch.plan import LaunchRequest
@@ -47,9 +47,7 @@ def primus_platforms() -> Iterator[Platform]:
 
 @hookimpl
 def primus_launch_env(request: LaunchRequest) -> Iterator[EnvVar]:
-    from primus_core.platforms.environment import defaults
-
-    yield from defaults(request.platform, request.devices)
+    yield from load("primus_core.platforms.environment:defaults")(request.platform, request.devices)
 
 
 @hookimpl
