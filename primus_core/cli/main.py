@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -230,6 +231,9 @@ def _invoke(args: list[str], prog: str, state: State) -> int:
         return exit_.exit_code
 
 
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
 def _report(error: Exception, state: State) -> int:
     """Show an error as far as its kind asks for, and give the exit code that fits."""
     if state.debug:
@@ -243,6 +247,9 @@ def _report(error: Exception, state: State) -> int:
         text = str(error) if isinstance(error, ConfigError) else f"primus: {error}"
         click.echo("\n".join((text, *getattr(error, "__notes__", ()))), err=True)
         return error.exit_code
+    if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
+        click.echo(f"primus: cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}", err=True)
+        return ExitCode.ENVIRONMENT
     plugins: PluginManager | None = vars(state).get("plugins")  # not loaded: the error may stand in the loading
     owner = plugins.owner_of(error) if plugins else None
     whose = f"plugin {owner.name!r} ({owner.source})" if owner else f"primus {version_of('primus-core')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from primus_core.secrets import scrub
 _HANG_STORY = "hang/story.txt"
 _TAIL = 8
 _TAIL_BYTES = 1 << 16
+_FULL = 1 << 20
 _EVENT = '{"name": "torchelastic.worker.status.'
 
 
@@ -153,7 +155,7 @@ def _story(attempt: Path, ranks: Mapping[int, Rank], ending: Ending) -> tuple[Ex
     others = [rank for rank in ranks.values() if rank is not culprit and not rank.finished]
     return code, [
         f"rank {culprit.rank} of {culprit.state.get('world_size', len(ranks))} failed first{_where(culprit)}",
-        *_cause(culprit),
+        *_cause(culprit, attempt),
         *_tail(attempt / "logs" / f"rank-{culprit.rank}.log", culprit.error["log_size"] if culprit.error else None),
         *_after(others),
         f"run folder: {attempt}",
@@ -196,21 +198,22 @@ def _where(rank: Rank) -> str:
     return f"{host}, in phase {known['phase']!r}{step}" if known else host
 
 
-def _cause(culprit: Rank) -> Iterable[str]:
+def _cause(culprit: Rank, attempt: Path) -> Iterable[str]:
     if culprit.error is None:
-        yield f"  {_fate(culprit)}"
+        yield f"  {_fate(culprit, attempt)}"
         return
     yield from (f"  {line}" for line in str(culprit.error["error"]).splitlines())
     if culprit.error["frame"]:
         yield f"  at {culprit.error['frame']}"
 
 
-def _fate(culprit: Rank) -> str:
+def _fate(culprit: Rank, attempt: Path) -> str:
     if culprit.status == -signal.SIGKILL:
         return "killed by SIGKILL: by hand, or by the system for want of memory (see dmesg)"
     if culprit.status is not None and culprit.status < 0:
         return f"killed by {signal_name(-culprit.status)}"
-    return f"ended with {culprit.end()} and said nothing"
+    full = shutil.disk_usage(attempt).free < _FULL
+    return f"ended with {culprit.end()} and said nothing{f'; the disk of {attempt} is full' if full else ''}"
 
 
 def _after(others: list[Rank]) -> Iterable[str]:

@@ -59,7 +59,12 @@ def carry_out(
         "seconds": round(time.monotonic() - began, 3),
         "root_cause": story if code else None,
     }
-    (attempt / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file = attempt / "result.json"
+    try:
+        file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        say(f"cannot write {file}: {error.strerror}")
+        code = code or ExitCode.ENVIRONMENT
     for number in dict.fromkeys(ending.signals):
         if number in plan.after:
             subprocess.run(plan.after[number], stdin=subprocess.DEVNULL, check=False)

@@ -154,6 +154,15 @@ def test_a_reader_that_goes_away_is_no_error(site):
     process.stderr.close()
 
 
+def test_a_full_disk_is_no_bug():
+    program = str(Path(sys.executable).parent / "primus")
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [program, "plugins", "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (result.returncode, result.stderr) == (3, "primus: cannot write: No space left on device\n")
+
+
 def test_a_broken_plugin_is_one_line_unless_it_is_what_was_asked_for(site):
     bad = site.install("primus-bad", "import surely_not_there")
     reason = "ModuleNotFoundError: No module named 'surely_not_there'"

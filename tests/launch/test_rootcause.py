@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,6 +81,13 @@ def test_exit_without_a_word(tmp_path):
     state(tmp_path, 0)
     ended(tmp_path, r0=7)
     assert "  ended with exit code 7 and said nothing" in story(tmp_path)[1]
+
+
+def test_a_full_disk_is_why_nothing_was_said(tmp_path, monkeypatch):
+    state(tmp_path, 0)
+    ended(tmp_path, r0=1)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=1, used=1, free=0))
+    assert f"  ended with exit code 1 and said nothing; the disk of {tmp_path} is full" in story(tmp_path)[1]
 
 
 def test_crash_after_the_end_is_told_and_no_failure(tmp_path):

@@ -44,3 +44,11 @@ def test_failure_is_told_and_recorded(tmp_path, monkeypatch):
     assert carry_out(plan(tmp_path, 5), tmp_path, os.environ, said.append) == ExitCode.TRAINING_FAILED
     assert said[0].startswith("the launcher ended with exit code 5, before any rank was there")
     assert json.loads((tmp_path / "result.json").read_text())["root_cause"] == said[0]
+
+
+def test_a_result_that_cannot_be_written_changes_no_failure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "result.json").symlink_to("/dev/full")
+    said: list[str] = []
+    assert carry_out(plan(tmp_path, 5), tmp_path, os.environ, said.append) == ExitCode.TRAINING_FAILED
+    assert said[1] == f"cannot write {tmp_path / 'result.json'}: No space left on device"
