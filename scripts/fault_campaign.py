@@ -245,13 +245,12 @@ def kill_building(folder: Path) -> Outcome:
     desk = Desk(folder, MEGATRON)
     wrote_tokens(folder)
     child = desk.start(*DATA, "train_iters=400000", "exit_interval=2")
-    until(lambda: list(folder.rglob("*-document_index.npy")), child, 0.0005)
+    until(lambda: list(folder.rglob("*_index.npy*")), child, 0.0005)
     os.kill(desk.rank(0)["pid"], signal.SIGKILL)
     code, _, err = end(child)
-    wrong = desk.left_over()
     again, _, more = desk.train(*DATA, "train_iters=400000", "exit_interval=2")
     after = f"the next run ends with {again}" + (f": {headline(more)}" if again else "")
-    return Outcome(code, headline(err), None, after, wrong + ["the index is damaged"] * (again != 0))
+    return Outcome(code, headline(err), None, after, desk.left_over() + ["the index is damaged"] * (again != 0))
 
 
 def two_runs(folder: Path) -> Outcome:

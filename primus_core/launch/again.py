@@ -44,8 +44,7 @@ class Again:
 
     def wanted(self, attempt: Path, code: ExitCode) -> bool:
         """Whether there is to be one more attempt after this one."""
-        result = json.loads((attempt / "result.json").read_text(encoding="utf-8"))
-        if code not in (ExitCode.TRAINING_FAILED, ExitCode.HANG) or _interrupted(result):
+        if code not in (ExitCode.TRAINING_FAILED, ExitCode.HANG) or _interrupted(attempt):
             return False
         if not self.left:
             if self.count:
@@ -69,7 +68,12 @@ class Again:
         return True
 
 
-def _interrupted(result: Mapping[str, Any]) -> bool:
+def _interrupted(attempt: Path) -> bool:
+    """Also where the result could not be written: the disk of the next attempt would be as full."""
+    try:
+        result = json.loads((attempt / "result.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return True
     return str(result.get("root_cause") or "").startswith("interrupted")
 
 

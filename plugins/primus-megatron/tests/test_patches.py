@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -406,3 +409,24 @@ def test_meter_takes_pauses_out_and_means_over_steps():
     values = meter.read()
     assert values == {"loss": 4.0, "z loss": 1.0, "step_time": pytest.approx(16 / 3), "skipped": 1}
     assert math.isfinite(values["step_time"])
+
+
+# --- the index of the data ----------------------------------------------------------------------------------------
+
+
+def test_an_index_is_there_whole_or_not_at_all(tmp_path: Path):
+    from primus_megatron.patches.index import atomic
+
+    class Bad:
+        def __reduce__(self):
+            raise OSError("no space left")
+
+    numpy = atomic(np)
+    file = tmp_path / "a_index.npy"
+    (tmp_path / f"a_index.npy.{socket.gethostname()}-99999999.new").write_text("of a run that was killed")
+    with pytest.raises(OSError, match="no space left"):
+        numpy.save(str(file), np.array([Bad()], dtype=object), allow_pickle=True)
+    assert list(tmp_path.iterdir()) == []
+    numpy.save(str(file), numpy.arange(3))
+    assert [path.name for path in tmp_path.iterdir()] == ["a_index.npy"]
+    assert numpy.load(file).tolist() == [0, 1, 2]

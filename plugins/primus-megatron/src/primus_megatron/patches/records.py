@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from primus_core.plugins.records import Condition, Patch, Phase, Ref
@@ -279,6 +280,14 @@ def primus_megatron_patches() -> Iterator[Patch]:
         "megatron.core.datasets.utils:compile_helpers",
         "wheel:compiled_helpers",
     )
+    for module in ("gpt_dataset", "blended_dataset"):
+        patch = _patch(
+            f"whole-index.{module}",
+            "an index file that was cut off by the end of a run is taken for a whole one by all later runs",
+            f"megatron.core.datasets.{module}:numpy",
+            "index:atomic",
+        )
+        yield replace(patch, fingerprints=None)
     yield from _without_transformer_engine()
     yield from _without_mamba_ssm()
     yield from _latent_attention()
