@@ -232,6 +232,7 @@ def _invoke(args: list[str], prog: str, state: State) -> int:
 
 
 _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_PATH_FAULTS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 def _report(error: Exception, state: State) -> int:
@@ -247,8 +248,8 @@ def _report(error: Exception, state: State) -> int:
         text = str(error) if isinstance(error, ConfigError) else f"primus: {error}"
         click.echo("\n".join((text, *getattr(error, "__notes__", ()))), err=True)
         return error.exit_code
-    if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
-        click.echo(f"primus: cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}", err=True)
+    if isinstance(error, OSError) and error.errno in _DISK_FAULTS + _PATH_FAULTS:
+        click.echo(f"primus: {error.filename or 'cannot write'}: {error.strerror}", err=True)
         return ExitCode.ENVIRONMENT
     plugins: PluginManager | None = vars(state).get("plugins")  # not loaded: the error may stand in the loading
     owner = plugins.owner_of(error) if plugins else None

@@ -163,6 +163,12 @@ def test_a_full_disk_is_no_bug():
     assert (result.returncode, result.stderr) == (3, "primus: cannot write: No space left on device\n")
 
 
+def test_a_path_that_cannot_be_is_no_bug(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["data", "prepare", "pydoc", "--train-tokenizer", "300", "--output", f"{tmp_path}/file/x/y"]) == 3
+    assert capsys.readouterr().err == f"primus: {tmp_path}/file/x/y.work: Not a directory\n"
+
+
 def test_a_broken_plugin_is_one_line_unless_it_is_what_was_asked_for(site):
     bad = site.install("primus-bad", "import surely_not_there")
     reason = "ModuleNotFoundError: No module named 'surely_not_there'"
