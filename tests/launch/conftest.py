@@ -40,6 +40,7 @@ class Desk:
 
     folder: Path
     more: dict[str, str] = field(default_factory=dict)
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -57,7 +58,9 @@ class Desk:
     def start(self, *words: str, **how: object) -> subprocess.Popen[str]:
         pipes: dict = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         command = [str(Path(sys.executable).with_name("primus")), *words]
-        return subprocess.Popen(command, cwd=self.folder, env=self.environ, **pipes | how)
+        child = subprocess.Popen(command, cwd=self.folder, env=self.environ, **pipes | how)
+        self.children.append(child)
+        return child
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         child = self.start(*words)
@@ -71,9 +74,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path) -> Iterator[Desk]:
     (tmp_path / "toy.yaml").write_text(EXPERIMENT)
-    return Desk(tmp_path)
+    desk = Desk(tmp_path)
+    yield desk
+    for child in desk.children:
+        child.terminate()  # where a test failed; of one that has ended nothing is asked
+        child.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

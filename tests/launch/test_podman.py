@@ -79,6 +79,14 @@ def test_who_failed_is_told_once_and_the_exit_code_comes_through(desk, options):
     assert done.returncode == 3
 
 
+def test_a_hang_inside_is_told_outside(desk, options):
+    hang = ("--bad_rank", "0", "--bad_way", "hang", "--hang-timeout", "15")
+    done = desk.run("container", *options, *TRAIN, *hang)
+    assert done.returncode == 4, done.stderr
+    assert "hang: rank 0 " in done.stderr
+    assert json.loads((desk.attempt() / "result.json").read_text())["root_cause"].startswith("hang: ")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -117,13 +117,18 @@ def test_a_requeued_job_makes_the_next_attempt(desk, slurm, submit):
     assert slurm.job(number)["Restarts"] == "1"
 
 
-def test_a_job_whose_time_runs_out_is_queued_again(desk, slurm, submit):
-    number = submit("--requeue", "sbatch", "-N2", *TRAIN, *FOR_EVER)
+def test_a_job_whose_time_runs_out_saves_and_goes_on_later(desk, slurm, submit):
+    saving = ("--collective", "--resume", "--save_interval", "100000")
+    number = submit("--requeue", "sbatch", "-N2", *TRAIN, *FOR_EVER, *saving)
     wait_for(lambda: desk.at_work(1, ranks=2))
     slurm.call("scancel", "--batch", "--signal=USR1", number)  # as Slurm does, ahead of the time limit
     wait_for(lambda: slurm.job(number)["Restarts"] == "1", 60)
-    assert result(desk)["root_cause"].startswith("interrupted: SIGUSR1")
+    assert "SIGUSR1" in result(desk)["root_cause"]
+    (saved,) = (desk.home / "checkpoints").glob("step-*")
     wait_for(lambda: desk.at_work(2, ranks=2), 90)
+    events = [json.loads(line) for line in (desk.attempt(2) / "metrics.jsonl").read_text().splitlines()]
+    (start,) = [event["start"] if "start" in event else event["step"] for event in events if event["event"] == "expect"]
+    assert start == int(saved.name.removeprefix("step-"))
 
 
 def test_a_node_that_goes_down_costs_an_attempt(desk, slurm, submit):

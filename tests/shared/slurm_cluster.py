@@ -123,7 +123,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def wait_for[T](look: Callable[[], T | None], seconds: float = 60) -> T:
+def wait_for[T](look: Callable[[], T | None], seconds: float = 120) -> T:
     """What ``look`` gives, as soon as it gives something."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
