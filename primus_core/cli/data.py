@@ -18,7 +18,8 @@ import click
 from primus_core.cli.context import State, pass_state
 from primus_core.data import prepare as preparing
 from primus_core.data.datasets import HUB, NamedText, on_hub, parse
-from primus_core.data.indexed import IndexedReader, beside
+from primus_core.data.head import beside
+from primus_core.data.indexed import IndexedReader
 from primus_core.data.needs import need
 from primus_core.data.sources import Source, find_files
 from primus_core.data.tokenizer import find_tokenizer

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from primus_core.config.values import Values
-from primus_core.data.indexed import look
+from primus_core.data.head import look
 from primus_core.errors import Problem, UserError
 
 

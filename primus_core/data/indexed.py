@@ -8,32 +8,24 @@ is one sequence.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from primus_core.data.head import DTYPES, HEADER, MAGIC, beside, look
 from primus_core.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAGIC = b"MMIDIDX\x00\x00"
-HEADER = struct.Struct("<9sQBQQ")
-DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16"}
 CODES = {name: code for code, name in DTYPES.items()}
 
 
 def token_dtype(vocab_size: int) -> str:
     """The dtype that Megatron's own tool takes for this vocabulary."""
     return "uint16" if vocab_size < 65500 else "int32"
-
-
-def beside(prefix: Path, suffix: str) -> Path:
-    """``PREFIX`` with something appended, dots in its name kept."""
-    return prefix.with_name(prefix.name + suffix)
 
 
 class IndexedWriter(AbstractContextManager["IndexedWriter"]):
@@ -72,27 +64,6 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
             idx.write(HEADER.pack(MAGIC, 1, CODES[self.dtype], len(lengths), len(lengths) + 1))
             for array in (lengths, pointers, np.arange(len(lengths) + 1, dtype=np.int64)):
                 idx.write(array.tobytes())
-
-
-def look(prefix: Path) -> tuple[int, int, int]:
-    """What the head of an index says: the code of the dtype, and the numbers of sequences and of boundaries.
-
-    Raises ``UserError`` for files that are missing, of another format, or cut off. Imports nothing heavy.
-    """
-    idx_path = beside(prefix, ".idx")
-    for path in (beside(prefix, ".bin"), idx_path):
-        if not path.is_file():
-            raise UserError(f"{path}: no such file")
-    with idx_path.open("rb") as file:
-        raw = file.read(HEADER.size)
-    if len(raw) < HEADER.size or not raw.startswith(MAGIC):
-        raise UserError(f"{idx_path}: not an index of tokens (MMIDIDX)")
-    _, version, code, sequences, boundaries = HEADER.unpack(raw)
-    if version != 1 or code not in DTYPES:
-        raise UserError(f"{idx_path}: version {version}, dtype code {code}: this reader knows version 1, codes 1 to 8")
-    if idx_path.stat().st_size < HEADER.size + 12 * sequences + 8 * boundaries:
-        raise UserError(f"{idx_path}: cut off: {sequences} sequences are announced")
-    return int(code), int(sequences), int(boundaries)
 
 
 class IndexedReader:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from primus_core.data.datasets import NamedText
-from primus_core.data.indexed import IndexedReader, IndexedWriter, beside, token_dtype
+from primus_core.data.head import beside
+from primus_core.data.indexed import IndexedReader, IndexedWriter, token_dtype
 from primus_core.data.needs import need
 from primus_core.data.sources import Slice, Source, Split, cut, read
 from primus_core.data.sources import describe as describe_file

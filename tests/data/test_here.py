@@ -9,8 +9,8 @@ import pytest
 from primus_core.config.experiment import Experiment
 from primus_core.config.tree import Leaf, Tree
 from primus_core.config.values import Values
+from primus_core.data.head import HEADER, MAGIC
 from primus_core.data.here import tokenizer_here, tokens_here
-from primus_core.data.indexed import HEADER, MAGIC
 from primus_core.errors import Origin
 
 PLACE = Origin("x.yaml", 3, 5)

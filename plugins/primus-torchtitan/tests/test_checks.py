@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from primus_core.data.indexed import HEADER, MAGIC
+from primus_core.data.head import HEADER, MAGIC
 from primus_core.plugins.records import Device
 
 type Problems = Callable[..., list[str]]

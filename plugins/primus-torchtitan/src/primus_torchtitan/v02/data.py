@@ -22,7 +22,8 @@ from torchtitan.hf_datasets.text_datasets import DATASETS
 
 from primus_core.data import datasets, sources
 from primus_core.data import samples as token_samples
-from primus_core.data.indexed import IndexedReader, beside
+from primus_core.data.head import beside
+from primus_core.data.indexed import IndexedReader
 from primus_core.data.tokenizer import find_tokenizer
 from primus_core.errors import EnvironmentFault, UserError
 
