@@ -1,9 +1,9 @@
-"""The same training through primus and through plain Megatron, in turns: equal losses, and the ratio of step times.
+"""The same training through primus and through the bare engine, in turns: losses, and the ratio of step times.
 
     python benchmarks/compare_with_plain.py benchmarks/experiments/gpt_tiny.yaml --nproc 1 --pairs 3
 
-The plain side gets, as flags, the values that primus resolved. Losses are compared as text, as Megatron prints them.
-Writes one JSON object with versions, both sides' step times (ms, median over steps of each run) and their ratio.
+The plain side gets the values that primus resolved. Losses and gradient norms are compared as the engine logs them.
+Writes one JSON object with versions, both sides' step times (ms, median over the steps of each run) and their ratio.
 """
 
 from __future__ import annotations
@@ -19,47 +19,74 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LINE = re.compile(r"iteration +(\d+)/.*elapsed time per iteration \(ms\): ([\d.]+).*lm loss: (\S+) .*grad norm: (\S+)")
-WITHOUT_TE = (
-    "--transformer-impl=local --no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion"
-    " --no-rope-fusion --distributed-timeout-minutes=10"
-).split()
-WARM_UP = 3
+WARM_UP = 5
+type Step = tuple[int, float, str, str]
+"""Iteration, milliseconds, loss and gradient norm."""
 
 
-def flags(config: dict) -> list[str]:
-    """Megatron's command line for the values that differ from its own defaults."""
-    from megatron.training.arguments import add_megatron_arguments
+class Megatron:
+    LINE = re.compile(
+        r"iteration +(\d+)/.*elapsed time per iteration \(ms\): ([\d.]+).*lm loss: (\S+) .*grad norm: (\S+)"
+    )
+    WITHOUT_TE = (
+        "--transformer-impl=local --no-persist-layer-norm --no-gradient-accumulation-fusion"
+        " --no-masked-softmax-fusion --no-rope-fusion"
+    ).split()
 
-    parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
-    words: list[str] = []
-    for action in parser._actions:
-        value = config.get(action.dest)
-        if value is None or value == action.default or not action.option_strings:
-            continue
-        flag = action.option_strings[-1]
-        if isinstance(action, argparse._StoreTrueAction | argparse._StoreFalseAction):
-            words += [flag] if value == action.const else []
-        elif isinstance(action, argparse.BooleanOptionalAction):
-            words += [flag if value == flag.startswith("--no-") else action.option_strings[0]]
-        else:
-            words += [flag, *map(str, value if isinstance(value, list) else [value])]
-    return words
+    def words(self, config: dict, folder: Path, gpu: bool) -> list[str]:
+        backend = "nccl" if gpu else "gloo"
+        return ["megatron_plain.py", *self.flags(config), *self.WITHOUT_TE, f"--distributed-backend={backend}"]
+
+    def flags(self, config: dict) -> Iterator[str]:
+        """Megatron's command line for the values that differ from its own defaults."""
+        from megatron.training.arguments import add_megatron_arguments
+
+        for action in add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))._actions:
+            value = config.get(action.dest)
+            if value is None or value == action.default or not action.option_strings:
+                continue
+            flag = action.option_strings[-1]
+            if isinstance(action, argparse._StoreTrueAction | argparse._StoreFalseAction):
+                yield from [flag] if value == action.const else []
+            elif isinstance(action, argparse.BooleanOptionalAction):
+                yield action.option_strings[0] if value else flag
+            else:
+                yield flag
+                yield from map(str, value if isinstance(value, list) else [value])
+
+    def steps(self, log: str, config: dict, ranks: int) -> list[Step]:
+        return [(int(step), float(ms), loss, norm) for step, ms, loss, norm in self.LINE.findall(log)]
 
 
-def steps(log: str) -> list[tuple[int, float, str, str]]:
-    """Iteration, milliseconds, loss and gradient norm of every line that Megatron logged."""
-    return [(int(i), float(ms), loss, norm) for i, ms, loss, norm in LINE.findall(log)]
+class Torchtitan:
+    LINE = re.compile(r"step: +(\d+) +loss: +(\S+) +grad_norm: +(\S+) .*tps: ([\d,]+)")
+
+    def words(self, config: dict, folder: Path, gpu: bool) -> list[str]:
+        job = folder / "job.json"
+        job.write_text(json.dumps(config))
+        return ["torchtitan_plain.py", str(job)]
+
+    def steps(self, log: str, config: dict, ranks: int) -> list[Step]:
+        training = config["training"]
+        tokens = training["local_batch_size"] * training["seq_len"]
+        return [
+            (int(step), 1e3 * tokens / int(per_second.replace(",", "")), loss, norm)
+            for step, loss, norm, per_second in self.LINE.findall(log)
+        ]
 
 
-def run(argv: list[str], env: dict[str, str]) -> str:
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+ENGINES = {"megatron": (Megatron(), "megatron-core"), "torchtitan": (Torchtitan(), "torchtitan")}
+
+
+def run(words: list[str], env: dict[str, str]) -> str:
+    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"{argv[:6]} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
-    return done.stdout
+        sys.exit(f"{words[:6]} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout + done.stderr
 
 
 def main() -> None:
@@ -78,51 +105,55 @@ def main() -> None:
     if not gpu:
         env["TORCH_COMPILE_DISABLE"] = "1"
 
-    times: dict[str, list[float]] = {"plain": [], "primus": []}
-    losses: dict[str, list] = {}
+    ranks = str(options.nproc)
+    traces: dict[str, list[list[Step]]] = {"plain": [], "primus": []}
     for pair in range(options.pairs):
-        with tempfile.TemporaryDirectory() as folder:
-            run(
-                [sys.executable, "-m", "primus_core", "train", "pretrain", "--config", str(options.experiment)]
-                + ["--nproc-per-node", str(options.nproc), f"workspace={folder}", *options.overrides],
-                env,
-            )
-            (attempt,) = Path(folder).glob("*/*/*/attempts/*")
-            config = json.loads((attempt / "worker.json").read_text())["config"]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            train = ["-m", "primus_core", "train", "pretrain", "--config", str(options.experiment)]
+            run([*train, "--nproc-per-node", ranks, f"workspace={folder}", *options.overrides], env)
+            (attempt,) = folder.glob("*/*/*/attempts/*")
+            job = json.loads((attempt / "worker.json").read_text())
+            engine, distribution = ENGINES[job["backend"]]
             log = (attempt / "logs" / f"rank-{options.nproc - 1}.log").read_text()
-        sides = {"primus": log}
-        backend = "nccl" if gpu else "gloo"
-        sides["plain"] = run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.nproc)]
-            + [str(HERE / "megatron_plain.py"), *flags(config), *WITHOUT_TE, f"--distributed-backend={backend}"],
-            env,
-        )
-        for side, text in sides.items():
-            found = steps(text)
-            times[side].append(statistics.median(ms for _, ms, _, _ in found[WARM_UP:]))
-            trace = [(step, loss, norm) for step, _, loss, norm in found]
-            if losses.setdefault(side, trace) != trace:
-                print(f"pair {pair}: the losses of {side} differ between runs")
-        print(f"pair {pair}: plain {times['plain'][-1]:.1f} ms, primus {times['primus'][-1]:.1f} ms a step", flush=True)
+            traces["primus"].append(engine.steps(log, job["config"], options.nproc))
 
-    equal = losses["plain"] == losses["primus"]
+            script, *words = engine.words(job["config"], folder, gpu)
+            torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, str(HERE / script)]
+            log = run([*torchrun, *words], env | {"DUMP_FOLDER": str(folder / "plain"), "LOG_RANK": "0"})
+            traces["plain"].append(engine.steps(log, job["config"], options.nproc))
+        medians = {side: median(trace[-1]) for side, trace in traces.items()}
+        print(f"pair {pair}: " + ", ".join(f"{side} {ms:.1f} ms a step" for side, ms in medians.items()), flush=True)
+
+    figures = {
+        side: [[(step, loss, norm) for step, _, loss, norm in trace] for trace in runs] for side, runs in traces.items()
+    }
+    plain, primus = figures["plain"][0], figures["primus"][0]
+    times = {side: [round(median(trace), 2) for trace in runs] for side, runs in traces.items()}
     result = {
         "date": time.strftime("%Y-%m-%d"),
         "experiment": options.experiment.name,
+        "overrides": options.overrides,
         "nproc": options.nproc,
         "device": torch.cuda.get_device_name() if gpu else platform.processor() or platform.machine(),
-        "versions": {name: importlib.metadata.version(name) for name in ("torch", "megatron-core", "primus-core")},
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", distribution, "primus-core")},
         "step_ms": times,
-        "ratio": statistics.median(ours / theirs for ours, theirs in zip(times["primus"], times["plain"], strict=True)),
-        "losses_equal": equal,
-        "steps": len(losses["plain"]),
-        "last": {side: trace[-1] for side, trace in losses.items()},
+        "ratio": round(statistics.median(a / b for a, b in zip(times["primus"], times["plain"], strict=True)), 4),
+        "steps": len(plain),
+        "repeatable": {side: all(run == runs[0] for run in runs) for side, runs in figures.items()},
+        "equal": plain == primus,
+        "first_difference": next(([a, b] for a, b in zip(plain, primus, strict=False) if a != b), None),
+        "last": {"plain": plain[-1], "primus": primus[-1]},
     }
     text = json.dumps(result, indent=1)
     print(text)
     if options.output:
         options.output.write_text(text + "\n")
-    sys.exit(0 if equal else 1)
+    sys.exit(0 if result["equal"] else 1)
+
+
+def median(trace: list[Step]) -> float:
+    return statistics.median(ms for _, ms, _, _ in trace[WARM_UP:])
 
 
 if __name__ == "__main__":
