@@ -103,6 +103,8 @@ def programs() -> Iterator[Path]:
             file.write_text(RECORDER)
             file.chmod(0o755)
         yield Path(folder)
+    for module in [module for module in sys.modules if module.partition(".")[0] == "primus_toy"]:
+        del sys.modules[module]
 
 
 @dataclass(frozen=True)
