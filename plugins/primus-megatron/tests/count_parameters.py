@@ -20,6 +20,7 @@ from primus_core.config.resolve import resolve
 from primus_core.patches.registry import Registry
 from primus_core.plugins.manager import PluginManager
 from primus_core.run.context import Place
+from primus_core.run.recovery import Recovery
 
 _EXPERIMENT = """
 modules:
@@ -54,6 +55,7 @@ def _run(config: dict[str, Any]) -> Any:
     return SimpleNamespace(
         config=config,
         platform="cpu",
+        recovery=Recovery(),
         stage="pretrain",
         name="count",
         folder=Path("/nonexistent"),

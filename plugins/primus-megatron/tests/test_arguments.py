@@ -10,6 +10,7 @@ import pytest
 
 from primus_core.errors import UserError
 from primus_core.run.context import Place
+from primus_core.run.recovery import Recovery
 from primus_megatron import arguments
 
 BASE = {
@@ -36,6 +37,7 @@ def parse(tmp_path: Path):
             attempt=tmp_path / "attempts/0001",
             place=Place(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks),
             note=(notes if notes is not None else []).append,
+            recovery=Recovery(),
         )
         return arguments.parse(run)
 
