@@ -119,6 +119,9 @@ def test_going_on_gives_the_same_bits(two: Results, kind: str) -> None:
 
 def test_prepared_tokens_go_on_with_another_number_of_ranks(one: Results, two: Results) -> None:
     assert losses(one["tokens"]) == pytest.approx(losses(two["tokens, gone on"]), rel=1e-5)
+    assert [step["tokens"] for step in one["tokens"]["steps"]] == [
+        step["tokens"] for step in two["tokens, gone on"]["steps"]
+    ]
 
 
 def test_text_cannot_be_dealt_anew_but_started_anew(one: Results) -> None:

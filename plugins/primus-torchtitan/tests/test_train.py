@@ -115,6 +115,12 @@ def two(trained: Callable[..., Results], one: Results, seed: Path) -> Results:
                 **BATCH_OF_8,
             },
             "experts": {**case("qwen3_moe"), **experts, "parallelism": {"expert_parallel_degree": 2}},
+            "drawn, sharded": {"training": {"local_batch_size": 2}},
+            "drawn, tensor": {"parallelism": {"tensor_parallel_degree": 2}},
+            "drawn, experts": {
+                **case("qwen3_moe", training={"steps": 1, "local_batch_size": 1}),
+                "parallelism": {"expert_parallel_degree": 2},
+            },
             **{name: case(name) for name in MODELS if name != "qwen3_moe"},
         },
     )
@@ -152,6 +158,15 @@ def test_losses_and_gradients_do_not_depend_on_how_a_model_is_split(one: Results
 def test_experts_split_over_ranks_have_the_same_gradients(one: Results, two: Results) -> None:
     assert curve(two["experts"]) == pytest.approx(curve(one["experts"]), rel=1e-3)  # grouped products in bfloat16
     assert curve(two["experts"], "grad_norm") == pytest.approx(curve(one["experts"], "grad_norm"), rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["sharded", "tensor"])
+def test_a_seed_gives_the_same_weights_however_a_model_is_split(one: Results, two: Results, name: str) -> None:
+    assert curve(two[f"drawn, {name}"]) == pytest.approx(curve(one["plain"]), rel=1e-5)
+
+
+def test_a_seed_gives_the_same_experts_however_they_are_spread(one: Results, two: Results) -> None:
+    assert curve(two["drawn, experts"]) == pytest.approx(curve(one["qwen3_moe"])[:1], rel=1e-3)
 
 
 def test_accumulation_and_recomputation_change_nothing(one: Results) -> None:

@@ -10,6 +10,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -57,6 +59,23 @@ def summed(original: Function) -> Function:
         self.set_force_sum_reduction_for_comms(True)
 
     return set_gradient_divide_factor
+
+
+def drawn_whole(original: Function) -> Function:
+    """Draw a weight whole, as a single rank would, and keep a shard: DTensor draws all shards alike on a CPU."""
+
+    @functools.wraps(original)
+    def draw(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not isinstance(tensor, DTensor):
+            return original(tensor, *args, **kwargs)
+        whole = original(torch.empty(tensor.shape, dtype=tensor.dtype), *args, **kwargs)
+        shape, begin = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+        part = tuple(slice(at, at + size) for at, size in zip(begin, shape, strict=True))
+        with torch.no_grad():
+            tensor.to_local().copy_(whole[part])
+        return tensor
+
+    return draw
 
 
 def present_activities(original: type) -> type:

@@ -63,6 +63,14 @@ def _cpu() -> Iterator[Patch]:
         "cpu:summed",
         _CPU,
     )
+    for function in ("normal_", "trunc_normal_"):
+        yield _patch(
+            f"cpu.draw-whole.{function.strip('_')}",
+            "DTensor draws all shards of a weight alike on a CPU: heads and words of one rank would equal another's",
+            f"torch.nn.init:{function}",
+            "cpu:drawn_whole",
+            _CPU,
+        )
     yield _patch(
         "cpu.profiler",
         "the engine asks the profiler for the activities of an accelerator that is None",

@@ -40,6 +40,21 @@ class PrimusTrainer(Trainer):  # type: ignore[misc]
         self.run.note(f"stops after step {self.step}, as it was asked to")
         return False
 
+    def state_dict(self) -> dict[str, Any]:
+        """With the tokens of all ranks, so that another number of them counts on rightly."""
+        return super().state_dict() | {"ntokens_seen": self.ntokens_seen * self._readers}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.ntokens_seen //= self._readers
+
+    @property
+    def _readers(self) -> int:
+        """How many ranks get data of their own."""
+        dims = self.parallel_dims
+        count: int = dims.dp_replicate * dims.dp_shard
+        return count
+
     def _asked_to_stop(self) -> bool:
         """Whether any rank was."""
         flag = torch.tensor([int(self.run.stop_requested)], device=self.device)
