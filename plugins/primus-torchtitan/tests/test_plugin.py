@@ -31,7 +31,7 @@ def test_the_record_asks_for_what_the_distribution_asks_for(plugins: PluginManag
     [
         ("torchtitan", "", "torchtitan is not installed"),
         ("torchtitan", "0.3.0", "torchtitan 0.3.0 is outside of the tested range >=0.2.2,<0.3"),
-        ("torch", "2.6.0", "torch 2.6.0 is outside of the tested range >=2.13,<2.14"),
+        ("torch", "2.6.0", "torch 2.6.0 is outside of the tested range >=2.11,<2.14"),
         ("triton", "", "triton is not installed"),
     ],
 )

@@ -36,7 +36,7 @@ def primus_backends() -> Iterable[Backend]:
         },
         describe="primus_torchtitan.flavors:describe",
         requires={
-            "torch": ">=2.13,<2.14",
+            "torch": ">=2.11,<2.14",
             "safetensors": ">=0.5",
             "triton": ">=3.6",
         },
