@@ -131,7 +131,7 @@ def header(
     yield f"{experiment.exp_name}: {experiment.stage} with {backend.name} ({engine}){model}"
     names = ", ".join(dict.fromkeys(device.name for device in devices))
     yield f"{ranks or '?'} rank{'s' * (ranks != 1)} on {platform}{f' ({names})' if names else ''}"
-    yield f"read {', '.join(_short(file, Path.cwd(), backend.presets) for file in experiment.files)}"
+    yield f"read {', '.join(_short(file, backend.presets, Path.cwd()) for file in experiment.files)}"
     yield f"run folder: {_short(attempt, Path.cwd())}"
 
 
