@@ -16,7 +16,9 @@ def tokenizer_here(values: Values, key: str, environ: Mapping[str, str] = os.env
 
     A notice for one that will be fetched, an error for a missing folder and for a name that cannot be fetched.
     """
-    name = str(values[key])
+    if not (name := str(values[key] or "")):
+        yield values.problem(key, "text needs a tokenizer: give its folder or file")
+        return
     local = f"{key} takes the folder of a local one too"
     if Path(name).exists():
         return

@@ -50,6 +50,10 @@ def test_a_missing_folder_is_an_error(name: str) -> None:
     assert said(name) == [("error", found)]
 
 
+def test_no_tokenizer_is_an_error() -> None:
+    assert said("") == [("error", "x.yaml:3:5: tok: text needs a tokenizer: give its folder or file")]
+
+
 def test_a_name_is_fetched_unless_the_hub_is_off(tmp_path: Path) -> None:
     ((severity, message),) = said("a/b", HF_HOME=str(tmp_path))
     assert severity == "notice" and "a/b will be fetched from the hub" in message

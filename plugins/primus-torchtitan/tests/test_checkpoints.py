@@ -156,6 +156,7 @@ def test_exported_weights_give_the_same_loss_and_logits(one: Results, runs: Path
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = runs / name / "checkpoints" / "step-4"
+    assert not (folder / "sharded").exists()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert model.config.tie_word_embeddings == (name != "llama")
     assert AutoTokenizer.from_pretrained(folder).vocab_size <= 512

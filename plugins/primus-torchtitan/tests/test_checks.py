@@ -267,3 +267,17 @@ def test_data_that_is_there(problems: Problems, tmp_path: Path) -> None:
 def test_a_checkpoint_to_start_from(problems: Problems) -> None:
     (found,) = problems("checkpoint: {enable: true, initial_load_path: ./nowhere}", platform="cpu")
     assert found == "x.yaml:6:53: checkpoint.initial_load_path: there is no folder ./nowhere"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "ranks", "message"),
+    [
+        ("enable: false, last_save_in_hf: true", 1, "last_save_in_hf: needs checkpoint.enable: true"),
+        ("enable: false, initial_load_path: tok", 1, "initial_load_path: needs checkpoint.enable: true"),
+        ("enable: true, last_save_in_hf: true, last_save_model_only: false", 1, "last_save_model_only: true"),
+        ("enable: true, create_seed_checkpoint: true", 2, "is made by one worker, and there are 2"),
+    ],
+)
+def test_checkpoints_that_contradict(problems: Problems, checkpoint: str, ranks: int, message: str) -> None:
+    (found,) = problems(f"checkpoint: {{{checkpoint}}}", world_size=ranks)
+    assert message in found

@@ -77,7 +77,7 @@ def one(trained: Callable[..., Results], seed: Path) -> Results:
             "no model": {"model": {**LLAMA, "name": "lama"}},
             "no data": {"training": {"mock_data": False, "dataset": "c5"}},
             "context": {"parallelism": {"context_parallel_degree": 2}},
-            "contradiction": {"checkpoint": {"initial_load_path": "nowhere"}},
+            "no weights": {"checkpoint": {"initial_load_path": "nowhere"}},
             **{name: case(name) for name in MODELS},
         },
     )
@@ -206,7 +206,7 @@ def test_float8_is_emulated_where_asked_for(one: Results) -> None:
         ("no model", "torchtitan has no model 'lama'"),
         ("no data", "there is no 'c5'; there are text, tokens, c4"),
         ("context", "context parallelism has no attention for the CPU"),
-        ("contradiction", "checkpoint.initial_load_path: needs checkpoint.enable: true"),
+        ("no weights", "checkpoint.initial_load_path: nowhere: no such folder"),
     ],
 )
 def test_what_cannot_be_is_said_in_words(one: Results, name: str, words: str) -> None:

@@ -324,6 +324,7 @@ def schedule(values: Values, context: CheckContext) -> Iterator[Problem]:
 
 _DATASETS = ("text", "tokens", "c4", "c4_test", "c4_validation")
 _LOAD, _KEEP = "checkpoint.initial_load_path", "checkpoint.keep_latest_k"
+_SEED, _IN_HF = "checkpoint.create_seed_checkpoint", "checkpoint.last_save_in_hf"
 
 
 def files(values: Values, context: CheckContext) -> Iterator[Problem]:
@@ -331,6 +332,13 @@ def files(values: Values, context: CheckContext) -> Iterator[Problem]:
     here = context.platform is not None
     if values[_KEEP] == 1:
         yield values.problem(_KEEP, "1 may be in the making; keep at least 2, or 0 for all")
+    for key in () if values["checkpoint.enable"] else (_LOAD, "checkpoint.initial_load_in_hf", _IN_HF, _SEED):
+        if values[key]:
+            yield values.problem(key, "needs checkpoint.enable: true")
+    if values[_IN_HF] and not values["checkpoint.last_save_model_only"]:
+        yield values.problem(_IN_HF, "the files hold weights only: needs checkpoint.last_save_model_only: true")
+    if values[_SEED] and (context.world_size or 1) > 1:
+        yield values.problem(_SEED, f"is made by one worker, and there are {context.world_size}")
     if not values["training.mock_data"]:
         for section in ("training", "validation") if values["validation.enable"] else ("training",):
             yield from _data(values, section, here)

@@ -84,6 +84,7 @@ class Checkpoints:
         self.manager._async_wait()
         path = Path(self.manager.folder) / f"step-{step}"
         if self.run.rank == 0 and (path / _MARKS[1]).exists():
+            shutil.rmtree(path / "sharded", ignore_errors=True)  # the same weights once more, as the ranks wrote them
             model, weights = self.trainer.job_config.model, self.manager.states["model"].state_dict()
             if lack := complete(path, model.name, self.trainer.model_args, weights, Path(model.hf_assets_path)):
                 self.run.note(f"{path.name} has no config.json: {lack}")

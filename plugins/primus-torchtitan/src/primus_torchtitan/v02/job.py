@@ -57,16 +57,11 @@ def build(kind: type, values: Mapping[str, Any]) -> Any:
 
 def _impossible(job: JobConfig, run: Run) -> Iterator[str]:
     """What the engine cannot do on this platform or in this version, in words."""
-    checkpoint = job.checkpoint
+    weights = job.checkpoint.initial_load_path
     if run.platform == "cpu" and job.parallelism.context_parallel_degree > 1:
         yield "parallelism.context_parallel_degree: context parallelism has no attention for the CPU; leave it at 1"
-    for key in ("initial_load_path", "initial_load_in_hf", "last_save_in_hf", "create_seed_checkpoint"):
-        if getattr(checkpoint, key) and not checkpoint.enable:
-            yield f"checkpoint.{key}: needs checkpoint.enable: true"
-    if checkpoint.initial_load_path and not Path(checkpoint.initial_load_path).is_dir():
-        yield f"checkpoint.initial_load_path: {checkpoint.initial_load_path}: no such folder"
-    if checkpoint.last_save_in_hf and not checkpoint.last_save_model_only:
-        yield "checkpoint.last_save_in_hf: files of Hugging Face hold weights only: needs last_save_model_only: true"
+    if weights and not Path(weights).is_dir():
+        yield f"checkpoint.initial_load_path: {weights}: no such folder"
     if job.model.name == "llama4" and job.model.flavor.endswith("_irope"):
         yield (
             f"model.flavor: {job.model.flavor} fails in torchtitan 0.2, which gives each layer the masks of all; "
