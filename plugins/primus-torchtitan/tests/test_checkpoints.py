@@ -84,6 +84,10 @@ def one(trained: Callable[..., Results], two: Results, corpus: Path, runs: Path)
     cases["weights"] = case(corpus, "mock", runs / "weights", last_save_model_only=True, interval=100)
     cases["weights only"] = case(corpus, "mock", runs / "weights", steps=6)
     cases["no such step"] = case(corpus, "mock", runs / "weights", steps=6, load_step=3)
+    cases["finished"] = case(corpus, "mock", runs / "mock", steps=8)
+    for field, value in (("n_layers", 3), ("dim", 128)):
+        cases[f"other {field}"] = case(corpus, "mock", runs / "mock", steps=8)
+        cases[f"other {field}"]["model"] = {**LLAMA, field: value}
     cases["small vocabulary"] = case(corpus, "tokens")
     cases["small vocabulary"]["model"] = {**LLAMA, "vocab_size": 256}
     exported = {"last_save_in_hf": True, "last_save_model_only": True}
@@ -144,6 +148,16 @@ def test_an_interrupted_save_is_removed(one: Results) -> None:
 def test_weights_alone_are_no_place_to_go_on_from(one: Results) -> None:
     assert "holds weights only" in one["weights only"]["error"]
     assert "there is no step 3; there are 4" in one["no such step"]["error"]
+
+
+def test_a_checkpoint_of_another_model_is_refused(one: Results) -> None:
+    assert "is of another model: there is no layers.2." in one["other n_layers"]["error"]
+    assert "tok_embeddings.weight is [512, 64], and [512, 128] here" in one["other dim"]["error"]
+
+
+def test_a_finished_run_has_nothing_to_do(one: Results) -> None:
+    assert one["finished"]["notes"] == ["goes on after step 8", "nothing is left to do: training.steps is 8"]
+    assert losses(one["finished"]) == []
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(one: Results) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ class Checkpoints:
         if loaded and found:
             first = self.options.initial_load_path or self.options.initial_load_in_hf
             self.run.note(f"goes on after step {step}" + (", not from the initial weights" if first else ""))
+            if step >= (last := self.trainer.job_config.training.steps):
+                self.run.note(f"nothing is left to do: training.steps is {last}")
         elif loaded:
             self.run.note(f"starts from the weights in {self.options.initial_load_path or 'model.hf_assets_path'}")
         return loaded
@@ -115,6 +117,8 @@ class Checkpoints:
                 "checkpoint.initial_load_path, or an earlier checkpoint.load_step; checkpoint.last_save_model_only: "
                 "false saves everything at the end as well"
             )
+        if keys and (reason := self._other_model(keys)):
+            return f"{path}: is of another model: {reason}; take another exp_name, or sizes of model as they were"
         if not step or "dataloader" in self.options.exclude_from_loading:
             return None
         mine = [*self.trainer.dataloader.state_dict()]
@@ -128,6 +132,15 @@ class Checkpoints:
             f"{path}: its place in the data is {whose}: checkpoint.exclude_from_loading: [dataloader] starts the data "
             "anew; prepared tokens (training.dataset: tokens) can go on with any number of ranks"
         )
+
+    def _other_model(self, there: Mapping[str, Any]) -> str | None:
+        """The first weight of this rank's part of the model that a checkpoint lacks, or has in another shape."""
+        for name, weight in self.manager.states["model"].state_dict().items():
+            if name not in there:
+                return f"there is no {name}"
+            if isinstance(weight, torch.Tensor) and (shape := tuple(there[name].size)) != tuple(weight.shape):
+                return f"{name} is {[*shape]}, and {[*weight.shape]} here"
+        return None
 
 
 def steps(folder: Path) -> Iterator[tuple[int, Path]]:
