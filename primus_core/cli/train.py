@@ -245,8 +245,11 @@ def describe(preparation: Preparation) -> dict[str, Any]:
 
 
 def _installed(backend: Backend) -> dict[str, str]:
-    names = (backend.engine, *backend.requires, *backend.optional)
-    return {name: version for name in names if (version := version_of(name))}
+    from primus_core.plugins.readiness import readiness
+
+    ready = readiness(backend, None)
+    needs = (ready.engine, *ready.requires, *ready.optional)
+    return {need.distribution: need.installed for need in needs if need.installed}
 
 
 def _require(backend: Backend, platform: str) -> None:

@@ -64,4 +64,7 @@ def readiness(backend: Backend, platform: str | None) -> Readiness:
 
 
 def _need(distribution: str, tested: str) -> Need:
-    return Need(distribution=distribution, installed=version_of(distribution), tested=tested)
+    """Of several distributions of one module, ``a | b``, the first that is installed; else the first."""
+    names = [name.strip() for name in distribution.split("|")]
+    name = next(filter(version_of, names), names[0])
+    return Need(distribution=name, installed=version_of(name), tested=tested)

@@ -65,7 +65,10 @@ class Backend:
     examples: Path | None = None
     stages: tuple[Stage, ...] = ("pretrain",)
     requires: Mapping[str, str] = field(default_factory=dict)
-    """Other distributions the engine needs, each with the tested range: ``{"torch": ">=2.11,<2.16"}``."""
+    """Other distributions the engine needs, each with the tested range: ``{"torch": ">=2.11,<2.16"}``.
+
+    Where builds for different hardware have names of their own, all stand in one key: ``"a | b"``.
+    """
     optional: Mapping[str, str] = field(default_factory=dict)
     """Distributions that it uses when they are there, each with one sentence on what for."""
     templates: Path | None = None

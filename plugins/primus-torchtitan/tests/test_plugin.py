@@ -23,7 +23,8 @@ def test_the_record_asks_for_what_the_distribution_asks_for(plugins: PluginManag
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     declared = {line.partition(";")[0] for line in project["dependencies"]}
     wanted = {backend.engine: backend.engine_versions, **backend.requires}
-    assert {name + "".join(versions) for name, versions in wanted.items()} <= declared
+    # torch's own wheels ask for the build of triton that fits them
+    assert {name + versions for name, versions in wanted.items() if "triton" not in name} <= declared
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def primus_backends() -> Iterable[Backend]:
             "transformers": ">=5.10",
             "einops": ">=0.8",
             "psutil": ">=6",
-            "triton": ">=3.6",
+            "triton | pytorch-triton-rocm | pytorch-triton": ">=3.6",
         },
         optional={
             "transformer-engine": "Fused layers, FP8 and FP4, context parallelism.",

@@ -38,7 +38,7 @@ def primus_backends() -> Iterable[Backend]:
         requires={
             "torch": ">=2.11,<2.14",
             "safetensors": ">=0.5",
-            "triton": ">=3.6",
+            "triton | pytorch-triton-rocm | pytorch-triton": ">=3.6",
         },
         optional={
             "torchao": "Float8 and MX linear layers (pip install primus-torchtitan[float8]).",
