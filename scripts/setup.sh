@@ -19,7 +19,7 @@ find_python() {
   return 3
 }
 
-wanted=$(cat constraints.txt pyproject.toml plugins/*/pyproject.toml | cksum)
+wanted=$(cat scripts/setup.sh constraints.txt pyproject.toml plugins/*/pyproject.toml | cksum)
 if [ -x .venv/bin/primus ] && [ "$(cat .venv/ready 2>/dev/null)" = "$wanted" ]; then
   exit 0
 fi
