@@ -29,6 +29,6 @@ echo "Setting up .venv with $("$python" --version) (the first time downloads abo
 [ -x .venv/bin/python ] && works .venv/bin/python || { rm -rf .venv && "$python" -m venv .venv; }
 .venv/bin/python -m pip install --quiet "$(grep '^uv==' constraints.txt)"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --constraint constraints.txt \
-  --editable '.[data,tensorboard,wandb,mlflow]' --editable plugins/primus-megatron \
+  --editable '.[data,tensorboard]' --editable plugins/primus-megatron \
   --editable 'plugins/primus-torchtitan[float8]' --editable plugins/primus-preflight --group dev
 echo "$wanted" >.venv/ready
