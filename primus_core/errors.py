@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -18,8 +17,7 @@ class ExitCode(IntEnum):
     HANG = 4
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a value was written.
 
     ``source`` is a file's path as the user would write it, or a phrase such as ``command line, argument 3``.
@@ -34,8 +32,7 @@ class Origin:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing to tell the user about the input: an error stops the command, a notice does not."""
 
     origin: Origin

@@ -30,5 +30,5 @@ echo "Setting up .venv with $("$python" --version) (the first time downloads abo
 .venv/bin/python -m pip install --quiet "$(grep '^uv==' constraints.txt)"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --constraint constraints.txt \
   --editable '.[data,tensorboard]' --editable plugins/primus-megatron \
-  --editable 'plugins/primus-torchtitan[float8]' --editable plugins/primus-preflight --group dev
+  --editable 'plugins/primus-torchtitan[float8]' --editable plugins/primus-preflight --editable 'plugins/primus-eval[tasks]' --group dev
 echo "$wanted" >.venv/ready

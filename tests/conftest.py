@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +25,20 @@ class Site:
     folder: Path
     warnings: list[str]
 
-    def install(self, distribution: str, source: str = "", version: str = "1.0", module: str | None = None) -> Path:
+    def install(
+        self,
+        distribution: str,
+        source: str = "",
+        version: str = "1.0",
+        module: str | None = None,
+        requires: Sequence[str] = (),
+    ) -> Path:
         """Add a distribution; with ``source``, its module is a plugin. Gives the module's file."""
         name = module or distribution.replace("-", "_")
         info = self.folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n{needs}")
         file = self.folder / f"{name}.py"
         if source:
             plugin = distribution.removeprefix("primus-")

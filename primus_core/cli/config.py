@@ -53,7 +53,7 @@ def show(ctx: click.Context, experiment: Path, origins: bool, stage: Stage | Non
     click.echo(dump(resolved, origins=origins), nl=False)
 
 
-@config.command(context_settings=_OVERRIDES, options_metavar="[OPTIONS] [KEY=VALUE]...")
+@config.command(context_settings=_OVERRIDES, options_metavar="[OPTIONS] [KEY=VALUE | --KEY VALUE] ...")
 @click.argument("experiments", type=str, nargs=-1, required=True, metavar="EXPERIMENT...")
 @click.option("--gpus", type=click.IntRange(min=1), help="Check for this many GPUs in all.")
 @click.option("--platform", metavar="NAME", help="Check for this kind of hardware: cpu, cuda, rocm.")
@@ -70,10 +70,9 @@ def check(
 ) -> int:
     """Say all that is wrong with each EXPERIMENT. Exit code 2 if anything is.
 
-    KEY=VALUE is laid over each of them.
+    KEY=VALUE and, behind the files, --KEY VALUE are laid over each of them.
     """
-    words = tuple(word for word in experiments if "=" in word and not Path(word).is_file())
-    files = [Path(word) for word in experiments if word not in words]
+    files, words = _parted(experiments)
     if not files:
         raise UserError("no experiment to check")
     if platform is not None:
@@ -92,6 +91,13 @@ def check(
     return ExitCode.USER_INPUT if wrong else ExitCode.DONE
 
 
+def _parted(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Files, and what is laid over them: assignments anywhere, and all from the first ``--key`` on."""
+    end = next((index for index, word in enumerate(arguments) if word.startswith("--")), len(arguments))
+    assignments = [word for word in arguments[:end] if "=" in word and not Path(word).is_file()]
+    return [Path(word) for word in arguments[:end] if word not in assignments], [*assignments, *arguments[end:]]
+
+
 def _checked(
     state: State, file: Path, stage: Stage | None, words: Sequence[str], backend: str | None, context: CheckContext
 ) -> Iterator[str]:
@@ -103,9 +109,12 @@ def _checked(
             stages += [other for other in resolved.stages if other != resolved.stage]
         _notices(check_experiment(resolved, context, state.plugins))
         values = sum(1 for _ in resolved.config.leaves())
-        yield (
-            f"{file}: ok ({resolved.stage} with {resolved.backend}, {values} values from {len(resolved.files)} files)"
-        )
+        amount = f"{_counted(values, 'value')} from {_counted(len(resolved.files), 'file')}"
+        yield f"{file}: ok ({resolved.stage} with {resolved.backend}, {amount})"
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 @config.command()

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from primus_core.cli.context import State, pass_state
+from primus_core.cli.group import OpenGroup
 from primus_core.data import prepare as preparing
 from primus_core.data.datasets import HUB, NamedText, on_hub, parse
 from primus_core.data.head import beside
@@ -29,7 +30,7 @@ from primus_core.plugins.manager import did_you_mean
 from primus_core.plugins.records import Dataset
 
 
-@click.group()
+@click.group(cls=OpenGroup)
 def data() -> None:
     """Prepare text for training."""
 

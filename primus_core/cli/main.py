@@ -154,10 +154,15 @@ def _common_options() -> list[click.Option]:
 
 
 def _entries(ctx: click.Context) -> dict[str, list[Entry]]:
-    """Commands and launchers by name. A plugin that claims a name of the core is taken out."""
+    """Commands and launchers by name. A plugin that claims a name of the core is taken out.
+
+    Names of two words are subcommands, which their group knows.
+    """
     plugins = ctx.ensure_object(State).plugins
     entries: dict[str, list[Entry]] = {}
     for entry in (*plugins.contributions("primus_commands"), *plugins.contributions("primus_launchers")):
+        if " " in entry.record.name:
+            continue
         entries.setdefault(entry.record.name, []).append(entry)
     for name, same in list(entries.items()):
         if len(same) > 1 and any(entry.plugin.name == CORE for entry in same):

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from primus_core.cli.context import State, pass_state
+from primus_core.cli.new_plugin import new
 from primus_core.cli.text import columns
 from primus_core.errors import UserError
 from primus_core.plugins.info import Contribution, PluginInfo
@@ -18,6 +19,9 @@ from primus_core.plugins.manager import did_you_mean, kind_of
 @click.group()
 def plugins() -> None:
     """What is installed, and in which state."""
+
+
+plugins.add_command(new)
 
 
 @plugins.command("list")

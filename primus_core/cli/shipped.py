@@ -60,6 +60,9 @@ def target(dest: str, name: str) -> Path:
 
 def write_new(path: Path, text: str) -> None:
     """Write a file that is not there yet; raises ``UserError`` where there is one or none can be."""
+    blocked = next((parent for parent in path.parents if parent.is_file()), None)
+    if blocked is not None:
+        raise UserError(f"cannot write {path}: {blocked} is a file, not a folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

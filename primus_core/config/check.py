@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import metadata
 
+from primus_core.config.capabilities import refusals
 from primus_core.config.experiment import CheckContext, Experiment
 from primus_core.config.schema import Schema, for_backend
 from primus_core.errors import ConfigError, Problem
+from primus_core.plugins import distributions
 from primus_core.plugins.manager import PluginManager
 
 
@@ -24,6 +25,7 @@ def check(
     found = list(schema.wrong_values(experiment.config))
     if not found and not values_only:
         found += _refused(experiment, schema)
+        found += refusals(experiment, backend, schema, context)
         contributions = plugins.contributions("primus_check_config", experiment=experiment, context=context)
         found += (contribution.record for contribution in contributions)
     found += (*schema.unknown_keys(experiment.config), *_missing_plugins(experiment))
@@ -45,9 +47,8 @@ def _missing_plugins(experiment: Experiment) -> Iterator[Problem]:
         except InvalidRequirement:
             yield Problem(place, f"requires: '{text}' is not a requirement such as primus-megatron>=0.1")
             continue
-        try:
-            version = metadata.version(wanted.name)
-        except metadata.PackageNotFoundError:
+        version = distributions.version(wanted.name)
+        if version is None:
             yield Problem(place, f"requires: {wanted.name} is not installed (pip install '{text}')")
             continue
         if not wanted.specifier.contains(version, prereleases=True):

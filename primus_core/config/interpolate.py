@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from primus_core.config.source import scalar
@@ -64,7 +63,7 @@ class Interpolator:
                     items[name] = self.leaf(node, path)
                 except Failed:
                     continue
-        return replace(tree, items=items)
+        return tree._replace(items=items)
 
     def leaf(self, leaf: Leaf, path: Path) -> Leaf:
         """The leaf with its value substituted. Raises ``Failed``."""
@@ -76,7 +75,7 @@ class Interpolator:
         else:
             value = self._any(leaf.value, leaf.origin, path, name)
         found, self.secret = self.secret, self.secret or outside
-        return replace(leaf, value=value, written=leaf.value, secret=found)
+        return leaf._replace(value=value, written=leaf.value, secret=found)
 
     def _any(self, value: Any, origin: Origin, path: Path, name: str) -> Any:
         if isinstance(value, list):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from primus_core.config.schema import describe
 from primus_core.config.source import parse_scalar
@@ -17,8 +16,7 @@ _ASSIGNMENT: Final = re.compile(r"(?:--)?(?P<key>[A-Za-z_][\w.\-]*)=(?P<value>.*
 _OPTION: Final = re.compile(r"--(?P<key>[A-Za-z_][\w.\-]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One setting from the command line."""
 
     path: Path
@@ -85,5 +83,5 @@ def with_known_name(argument: Argument, knows: Callable[[Path], bool]) -> Argume
     """The argument with dashes as underscores, where only that name is known."""
     path = tuple(name.replace("-", "_") for name in argument.path)
     return (
-        replace(argument, path=path) if path != argument.path and not knows(argument.path) and knows(path) else argument
+        argument._replace(path=path) if path != argument.path and not knows(argument.path) and knows(path) else argument
     )

@@ -6,9 +6,9 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from primus_core.config.experiment import Layer
 from primus_core.config.interpolate import Failed, Interpolator
@@ -28,8 +28,7 @@ _LAYERS: Final[Mapping[Kind | None, Layer]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A file, what it is called in messages, and whether a plugin ships it."""
 
     path: Path
@@ -80,9 +79,9 @@ class Presets:
 
     def named(self, file: File, kind: Kind) -> File:
         """A file reached by a path, called as a preset if it is one."""
-        path = file.path.resolve()
+        path = _real(file.path)
         for folder in self._folders:
-            root = (folder / kind).resolve()
+            root = _real(folder / kind)
             if path.is_relative_to(root):
                 return File(file.path, self.source(kind, path.relative_to(root).with_suffix("").as_posix()), True)
         return file
@@ -138,7 +137,7 @@ class Reader:
         self.problems.append(Problem(origin, message))
 
     def _read(self, file: File, kind: Kind | None, presets: Presets | None) -> Tree:
-        path = file.path.resolve()
+        path = _real(file.path)
         if (path, kind) in self.done:
             return self.done[path, kind]
         tree = read(file.path, file.source, self.problems)
@@ -224,8 +223,18 @@ def _beside(file: File, name: str) -> File | None:
     return None
 
 
+def _real(path: Path) -> Path:
+    """Where a path leads; asked many times for few paths."""
+    return _resolved(path if path.is_absolute() else Path.cwd() / path)
+
+
+@cache
+def _resolved(path: Path) -> Path:
+    return path.resolve()
+
+
 def _same(one: File, other: File) -> bool:
-    return one.path.resolve() == other.path.resolve()
+    return _real(one.path) == _real(other.path)
 
 
 def _siblings(file: File) -> Iterable[str]:

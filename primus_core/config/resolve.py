@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any
 
@@ -116,7 +116,7 @@ class _Resolution:
             return schema.coerce(inner.tree(config)), outer.tree(top.without("modules", "platform", "requires"))
 
         config, outer = build(Tree(own.origin), self.problems)
-        self._check_top(replace(top, items={**top.items, **outer.items}))
+        self._check_top(top._replace(items={**top.items, **outer.items}))
         if self._errors():
             raise ConfigError({*self._errors(), *schema.check(config)})
         experiment = self._assemble(module, backend, early, schema, top, config, outer)
@@ -167,7 +167,7 @@ class _Resolution:
         for argument in arguments:
             named = with_known_name(argument, lambda path: path[0] in heads and layout.EXPERIMENT.knows(path))
             if named.path[0] == "modules" and named.path[2:3] == ("overrides",) and len(named.path) > 3:
-                others.append(replace(named, path=named.path[3:]))
+                others.append(named._replace(path=named.path[3:]))
             else:
                 (own if named.path[0] in heads else others).append(named)
         return lay_over(top, own, self.problems), others
@@ -389,7 +389,7 @@ def _replaced(tree: Tree, path: Path, node: Leaf | Tree) -> Tree:
     below = tree.items.get(head)
     if rest and isinstance(below, Tree):
         node = _replaced(below, tuple(rest), node)
-    return replace(tree, items={**tree.items, head: node})
+    return tree._replace(items={**tree.items, head: node})
 
 
 def _tree(outer: Tree, name: str) -> Tree:
@@ -410,10 +410,10 @@ def _as_text(env: Tree) -> Tree:
         if isinstance(leaf.value, bool) or not isinstance(leaf.value, int | float):
             return leaf
         written = leaf.written if isinstance(leaf.written, str) and "${" not in leaf.written else str(leaf.value)
-        return replace(leaf, value=written)
+        return leaf._replace(value=written)
 
-    return replace(
-        env, items={name: text(node) if isinstance(node, Leaf) else node for name, node in env.items.items()}
+    return env._replace(
+        items={name: text(node) if isinstance(node, Leaf) else node for name, node in env.items.items()}
     )
 
 
@@ -426,7 +426,7 @@ def _without_references(tree: Tree, prefix: Path = ()) -> Tree:
             items[name] = _without_references(node, path) if ".".join(path) in layout.EXPERIMENT.sections else node
         elif not (layout.EXPERIMENT.key(path) and isinstance(node.value, str) and "${" in node.value):
             items[name] = node
-    return replace(tree, items=items)
+    return tree._replace(items=items)
 
 
 def _is_secret(path: Path, schema: Schema) -> bool:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib import metadata
 from pathlib import Path as File
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from primus_core.config.source import scalar
 from primus_core.config.tree import Leaf, Path, Tree, nest
 from primus_core.errors import EnvironmentFault, Problem
+from primus_core.plugins.distributions import version as installed_version
 from primus_core.plugins.records import Backend
 from primus_core.secrets import MASK, is_secret_key
 
@@ -43,8 +43,7 @@ _PLURAL: Final = {
 _TRUTH: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(NamedTuple):
     """One key that may be set. ``types`` are the names used in schema files; no type means anything."""
 
     name: str
@@ -74,8 +73,7 @@ class Key:
         return " or ".join(words + ["null"] * self.nullable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed:
+class Renamed(NamedTuple):
     """A key's new name. From version ``until`` on, the old one is an error."""
 
     to: str
@@ -169,7 +167,7 @@ class Schema:
             if new is not node:
                 items = dict(tree.items) if items is None else items
                 items[name] = new
-        return tree if items is None else replace(tree, items=items)
+        return tree if items is None else tree._replace(items=items)
 
     # --- checking -------------------------------------------------------------------------------------------------
 
@@ -266,7 +264,7 @@ def for_backend(backend: Backend, installed: str | None = None) -> Schema:
 
     ``installed`` None: ask this Python environment. Raises ``EnvironmentFault`` when the plugin ships none.
     """
-    return _load(backend.schemas, backend.engine, installed or _installed(backend.engine))
+    return _load(backend.schemas, backend.engine, installed or installed_version(backend.engine))
 
 
 @lru_cache(maxsize=16)
@@ -276,15 +274,12 @@ def _load(folder: File, engine: str, installed: str | None) -> Schema:
         raise EnvironmentFault(f"there is no schema of {engine} in {folder}")
     version = nearest(files, installed)
     content = _read(files[version])
-    keys, renamed = _keys(content), _renamed(content)
     own = folder / "keys.json"
-    if own.is_file():
-        added = _read(own)
-        keys |= _keys(added)
-        renamed |= _renamed(added)
+    contents = [content, *([_read(own)] if own.is_file() else [])]
+    renamed = {old: new for each in contents for old, new in _renamed(each).items()}
     others = {name: file for name, file in files.items() if name != version}
     label = f"{engine} {version}"
-    return Schema(engine=engine, version=version, keys=keys, renamed=renamed, others=others, label=label)
+    return Schema(engine=engine, version=version, keys=_Keys(*contents), renamed=renamed, others=others, label=label)
 
 
 def nearest(supported: Iterable[str], installed: str | None) -> str:
@@ -305,14 +300,7 @@ def _order(version: str) -> Version:
 
 def schema_of(keys: Mapping[str, Mapping[str, Any]], engine: str, version: str = "0") -> Schema:
     """A schema from keys in the form of schema files."""
-    return Schema(engine=engine, version=version, keys=_keys({"engine": engine, "version": version, "keys": keys}))
-
-
-def _installed(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    return Schema(engine=engine, version=version, keys=_Keys({"engine": engine, "version": version, "keys": keys}))
 
 
 def _read(file: File) -> dict[str, Any]:
@@ -323,26 +311,48 @@ def _read(file: File) -> dict[str, Any]:
     return content
 
 
-def _keys(content: Mapping[str, Any]) -> dict[str, Key]:
-    owner = f"{content['engine']} {content['version']}"
-    keys: dict[str, Key] = {}
-    for name, facts in content["keys"].items():
-        kinds = facts.get("type", ())
-        keys[name] = Key(
-            name=name,
-            types=(kinds,) if isinstance(kinds, str) else tuple(kinds),
-            nullable=facts.get("nullable", "default" in facts and facts["default"] is None),
-            default=facts.get("default"),
-            choices=tuple(facts.get("choices") or ()),
-            items=facts.get("items"),
-            group=facts.get("group", ""),
-            help=facts.get("help") or "",
-            secret=facts.get("secret"),
-            no_effect=facts.get("no_effect", ""),
-            refused=facts.get("refused", ""),
-            owner=owner,
-        )
-    return keys
+class _Keys(Mapping[str, Key]):
+    """The keys of schema files, later ones first. A key is made when it is asked for: few of the hundreds are."""
+
+    def __init__(self, *contents: Mapping[str, Any]) -> None:
+        self._facts: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._made: dict[str, Key] = {}
+        for content in contents:
+            owner = f"{content['engine']} {content['version']}"
+            self._facts |= {name: (owner, facts) for name, facts in content["keys"].items()}
+
+    def __getitem__(self, name: str) -> Key:
+        key = self._made.get(name)
+        if key is None:
+            key = self._made[name] = _key(name, *self._facts[name])
+        return key
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._facts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+def _key(name: str, owner: str, facts: Mapping[str, Any]) -> Key:
+    kinds = facts.get("type", ())
+    return Key(
+        name=name,
+        types=(kinds,) if isinstance(kinds, str) else tuple(kinds),
+        nullable=facts.get("nullable", "default" in facts and facts["default"] is None),
+        default=facts.get("default"),
+        choices=tuple(facts.get("choices") or ()),
+        items=facts.get("items"),
+        group=facts.get("group", ""),
+        help=facts.get("help") or "",
+        secret=facts.get("secret"),
+        no_effect=facts.get("no_effect", ""),
+        refused=facts.get("refused", ""),
+        owner=owner,
+    )
 
 
 def _renamed(content: Mapping[str, Any]) -> dict[str, Renamed]:
@@ -417,9 +427,9 @@ def _coerced(leaf: Leaf, key: Key) -> Leaf:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return leaf
     if key.types == ("str",) and isinstance(leaf.written, str):
-        return replace(leaf, value=leaf.written, written=None)
+        return leaf._replace(value=leaf.written, written=None)
     if key.types == ("float",) and isinstance(value, int) and abs(value) < 1 << 53:
-        return replace(leaf, value=float(value))
+        return leaf._replace(value=float(value))
     return leaf
 
 
@@ -432,4 +442,4 @@ def _remove(tree: Tree, path: Path) -> Tree:
     smaller = _remove(below, tuple(rest))
     if not smaller.items:
         return tree.without(head)
-    return replace(tree, items={**tree.items, head: smaller})
+    return tree._replace(items={**tree.items, head: smaller})

@@ -7,7 +7,6 @@ so is ``007``: a number does not start with a zero.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,7 +67,7 @@ def parse_scalar(text: str, origin: Origin, problems: list[Problem]) -> Leaf | T
         if not found:
             return node
         problems += (
-            replace(problem, message=f"{problem.message} (a value that starts with '{stripped[0]}' is read as YAML)")
+            problem._replace(message=f"{problem.message} (a value that starts with '{stripped[0]}' is read as YAML)")
             for problem in found
         )
         return Leaf(text, origin, origin)
@@ -170,7 +169,7 @@ class _Builder:
     def node(self, node: yaml.Node, key: Origin) -> Leaf | Tree:
         built = self.done.get(id(node))
         if built is not None:
-            return replace(built, key=key)
+            return built._replace(key=key)
         origin = self.place(node)
         if id(node) in self.open:
             self.error(node, "an alias that refers to itself")

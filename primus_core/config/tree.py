@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from primus_core.errors import Origin
 
 type Path = tuple[str, ...]
 
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+
+class Leaf(NamedTuple):
     """A scalar or a list. ``key`` is the place of the key, ``origin`` that of the value, ``items`` those of a list.
 
     ``written`` is what stands in the source where that differs from the value: the text of a number, or the text (or
@@ -28,15 +29,14 @@ class Leaf:
     secret: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """A mapping of text keys to leaves and trees, in the order they were first written.
 
     ``replaced`` is the single value that stood in its place: what is below that does not come back.
     """
 
     origin: Origin
-    items: Mapping[str, Leaf | Tree] = field(default_factory=dict)
+    items: Mapping[str, Leaf | Tree] = _NOTHING
     key: Origin | None = None
     replaced: Leaf | Tree | None = None
 
@@ -61,7 +61,7 @@ class Tree:
 
     def without(self, *names: str) -> Tree:
         """This tree less some of its own keys."""
-        return replace(self, items={name: node for name, node in self.items.items() if name not in names})
+        return self._replace(items={name: node for name, node in self.items.items() if name not in names})
 
     def merge(self, stronger: Tree) -> Tree:
         """This tree with ``stronger`` laid over it: mappings deep, all else replaced whole.
@@ -76,7 +76,7 @@ class Tree:
             elif isinstance(old, Tree) and isinstance(node, Tree) and node.replaced is None:
                 merged[name] = old.merge(node)
             else:
-                merged[name] = replace(node, replaced=_below(node, old))
+                merged[name] = node._replace(replaced=_below(node, old))
         top = stronger if stronger.items else self
         return Tree(top.origin, merged, top.key, self.replaced)
 
@@ -101,4 +101,4 @@ def merge_all(trees: Iterable[Tree], origin: Origin) -> Tree:
 def _below(node: Leaf | Tree, old: Leaf | Tree) -> Leaf | Tree:
     """What ``node`` replaced, with ``old`` under the oldest of it."""
     below = node.replaced
-    return old if below is None else replace(below, replaced=_below(below, old))
+    return old if below is None else below._replace(replaced=_below(below, old))

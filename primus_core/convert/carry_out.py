@@ -6,29 +6,19 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from primus_core import elsewhere
 from primus_core.convert.order import Order, Report
-from primus_core.errors import ExitCode, PrimusError, UserError
+from primus_core.errors import UserError
 
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "generation_config.json"),
 )
-_LINES = 20
-
-
-class ConversionFailed(PrimusError):
-    """What the converter's process said."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.exit_code = ExitCode(code)
 
 
 def carry_out(order: Order, environ: Mapping[str, str], tokenizer: Path | None = None) -> Report:
@@ -37,6 +27,7 @@ def carry_out(order: Order, environ: Mapping[str, str], tokenizer: Path | None =
         report = _convert(replace(order, output=folder), environ)
         if report.complete:
             if tokenizer is not None:
+                check_vocabulary(tokenizer, folder)
                 copy_tokenizer(tokenizer, folder)
             folder.rename(order.output)
     return report
@@ -74,6 +65,26 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return files
 
 
+def check_vocabulary(tokenizer: Path, model: Path) -> None:
+    """Raise ``UserError`` for a tokenizer with tokens that the model has no row for: it belongs to another one."""
+    file, config = tokenizer_files(tokenizer)[0], model / "config.json"
+    if file.name != "tokenizer.json" or not config.is_file():
+        return
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        words = content["model"]["vocab"]
+        numbers = list(words.values()) if isinstance(words, dict) else list(range(len(words)))
+        count = max([*numbers, *(added["id"] for added in content.get("added_tokens", ()))]) + 1
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"--tokenizer {file}: is damaged: {error}") from error
+    values = json.loads(config.read_text(encoding="utf-8"))
+    rows = values.get("vocab_size") if isinstance(values, dict) else None
+    if rows is not None and count > rows:
+        raise UserError(
+            f"--tokenizer {file}: has {count:,} tokens and the model {rows:,}: it was trained with another one"
+        )
+
+
 def copy_tokenizer(source: Path, folder: Path) -> None:
     for file in tokenizer_files(source):
         if not (folder / file.name).exists():
@@ -81,22 +92,8 @@ def copy_tokenizer(source: Path, folder: Path) -> None:
 
 
 def _convert(order: Order, environ: Mapping[str, str]) -> Report:
-    with tempfile.TemporaryDirectory(prefix="primus-convert-") as name:
-        exchange = Path(name)
-        (exchange / "order.json").write_text(order.text(), encoding="utf-8")
-        argv = [sys.executable, "-m", "primus_core.convert.worker", name]
-        done = subprocess.run(argv, env=dict(environ), capture_output=True, text=True, errors="replace", check=False)
-        if (error := exchange / "error.json").exists():
-            content = json.loads(error.read_text(encoding="utf-8"))
-            raise ConversionFailed(content["message"], content["exit_code"])
-        if (report := exchange / "report.json").exists():
-            return Report.read(report.read_text(encoding="utf-8"))
-    said = "\n".join(done.stderr.splitlines()[-_LINES:])
-    raise PrimusError(f"the converter of {order.backend} ended with {_how(done.returncode)}\n{said}".rstrip())
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    who = f"the converter of {order.backend}"
+    return Report.read(elsewhere.call("primus_core.convert.worker:convert", order.text(), environ, who=who))
 
 
 def _umask() -> int:

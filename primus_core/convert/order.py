@@ -43,6 +43,27 @@ class Order:
         return cls(**data | {name: Path(data[name]) for name in ("source", "output")})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """A checkpoint's logits for ``tokens``, [batch, tokens], by the engine's own model in float32.
+
+    They are written to ``output``, a safetensors file, as ``logits`` of [batch, tokens, vocabulary, with or without
+    padding].
+    """
+
+    source: Path
+    tokens: list[list[int]]
+    output: Path
+
+    def text(self) -> str:
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def read(cls, text: str) -> Forward:
+        data = json.loads(text)
+        return cls(**data | {name: Path(data[name]) for name in ("source", "output")})
+
+
 @dataclass(slots=True, kw_only=True)
 class Report:
     """What was converted. Names of tensors are the source's; with any that does not fit, nothing is kept."""

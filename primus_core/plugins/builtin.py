@@ -59,6 +59,7 @@ def primus_commands() -> Iterator[Command]:
     yield _command("init", "Write a small commented experiment")
     yield _command("examples", "Experiments that plugins bring along")
     yield _command("models", "Models that plugins bring along")
+    yield _command("backends", "What each backend can do")
     yield _command("rerun", "Repeat a run, and say what differs today")
     yield _command("runs", "Which runs there are, and how they stand")
     yield _command("logs", "What a rank of a run said")

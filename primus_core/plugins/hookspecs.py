@@ -6,7 +6,7 @@ an error of the run: what they raise is shown with the plugin's name, and the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,27 @@ if TYPE_CHECKING:
     )
     from primus_core.run.context import Run
 
-hookspec = pluggy.HookspecMarker("primus")
+_marker = pluggy.HookspecMarker("primus")
+
+
+def hookspec[F: Callable[..., Any]](*, since: str, deprecated: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """Marks a hook that exists since this version of the core.
+
+    ``deprecated`` says for arguments that will go what to use instead: a plugin that takes one is told so with its
+    file and line when it is loaded, and works.
+    """
+
+    def mark(function: F) -> F:
+        function.since, function.deprecated = since, dict(deprecated or {})  # type: ignore[attr-defined]
+        return _marker(function)
+
+    return mark
 
 
 # --- registration -----------------------------------------------------------------------------------------------
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
     """Backends that this plugin provides.
 
@@ -52,7 +66,7 @@ def primus_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_launchers() -> Iterable[Launcher]:  # type: ignore[empty-body]
     """Ways to start worker processes.
 
@@ -67,7 +81,7 @@ def primus_launchers() -> Iterable[Launcher]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_platforms() -> Iterable[Platform]:  # type: ignore[empty-body]
     """Kinds of hardware that this plugin can recognise.
 
@@ -82,7 +96,7 @@ def primus_platforms() -> Iterable[Platform]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_commands() -> Iterable[Command]:  # type: ignore[empty-body]
     """Subcommands of ``primus``. Commands of the core cannot be replaced.
 
@@ -97,7 +111,7 @@ def primus_commands() -> Iterable[Command]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_metric_sinks() -> Iterable[MetricSink]:  # type: ignore[empty-body]
     """Places that metrics go to.
 
@@ -112,7 +126,7 @@ def primus_metric_sinks() -> Iterable[MetricSink]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_models() -> Iterable[Model]:  # type: ignore[empty-body]
     """Models for a backend, which may be somebody else's.
 
@@ -127,7 +141,7 @@ def primus_models() -> Iterable[Model]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_datasets() -> Iterable[Dataset]:  # type: ignore[empty-body]
     """Named sources of text.
 
@@ -145,7 +159,7 @@ def primus_datasets() -> Iterable[Dataset]:  # type: ignore[empty-body]
 # --- configuration ----------------------------------------------------------------------------------------------
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_preset_paths() -> Iterable[PresetPath]:  # type: ignore[empty-body]
     """Folders with further presets of a backend.
 
@@ -160,7 +174,7 @@ def primus_preset_paths() -> Iterable[PresetPath]:  # type: ignore[empty-body]
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_resolve_config(experiment: Experiment) -> Mapping[str, Any] | None:
     """Values that follow from others, set below the user's own: they never replace what the experiment says.
 
@@ -176,7 +190,7 @@ def primus_resolve_config(experiment: Experiment) -> Mapping[str, Any] | None:
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_check_config(experiment: Experiment, context: CheckContext) -> Iterable[Problem]:  # type: ignore[empty-body]
     """What is wrong with values that are right one by one: parallel sizes, divisibility, missing features.
 
@@ -195,7 +209,7 @@ def primus_check_config(experiment: Experiment, context: CheckContext) -> Iterab
 # --- model build ------------------------------------------------------------------------------------------------
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_model_built(run: Run, model: Any) -> None:
     """Look at, or change in place, a model that was just built.
 
@@ -213,7 +227,7 @@ def primus_model_built(run: Run, model: Any) -> None:
 # --- patching ---------------------------------------------------------------------------------------------------
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_patches() -> Iterable[Patch]:  # type: ignore[empty-body]
     """Replacements of something in an engine, one's own backend's or another's.
 
@@ -233,7 +247,7 @@ def primus_patches() -> Iterable[Patch]:  # type: ignore[empty-body]
 # --- launch -----------------------------------------------------------------------------------------------------
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_launch_env(request: LaunchRequest) -> Iterable[EnvVar]:  # type: ignore[empty-body]
     """Defaults for the workers' environment. The user's own values always win.
 
@@ -248,7 +262,7 @@ def primus_launch_env(request: LaunchRequest) -> Iterable[EnvVar]:  # type: igno
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_prepare_launch(request: LaunchRequest, plan: Plan) -> None:
     """The last look at a plan before it is carried out. Raise a ``UserError`` to refuse it.
 
@@ -266,7 +280,7 @@ def primus_prepare_launch(request: LaunchRequest, plan: Plan) -> None:
 # --- life of a run ----------------------------------------------------------------------------------------------
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_run_started(run: Run) -> None:
     """A worker is set up and is about to hand over to the backend.
 
@@ -279,7 +293,7 @@ def primus_run_started(run: Run) -> None:
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_step_finished(run: Run, step: int, metrics: Mapping[str, float | int | None]) -> None:
     """Metrics of a step (or of a log interval) are there.
 
@@ -293,7 +307,7 @@ def primus_step_finished(run: Run, step: int, metrics: Mapping[str, float | int 
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_checkpoint_saved(run: Run, step: int, path: Path) -> None:
     """A checkpoint is complete.
 
@@ -306,7 +320,7 @@ def primus_checkpoint_saved(run: Run, step: int, path: Path) -> None:
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_run_finished(run: Run) -> None:
     """The backend returned without an error.
 
@@ -319,7 +333,7 @@ def primus_run_finished(run: Run) -> None:
     """
 
 
-@hookspec
+@hookspec(since="0.1")
 def primus_run_failed(run: Run, error: BaseException) -> None:
     """The backend raised. The error stands, whatever this hook does.
 

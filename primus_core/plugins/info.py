@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from primus_core.errors import EnvironmentFault
 from primus_core.plugins.records import Ref, load
@@ -45,8 +45,7 @@ class PluginInfo:
         return Path(file).is_relative_to(self.file.parents[below_top - 1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contribution[R]:
+class Contribution[R](NamedTuple):
     """A record, who contributed it, and where (``file:line`` of the hook implementation)."""
 
     record: R

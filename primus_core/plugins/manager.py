@@ -7,7 +7,6 @@ through the same hooks.
 from __future__ import annotations
 
 import difflib
-import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -16,18 +15,20 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pluggy
 
 from primus_core.errors import EnvironmentFault, PrimusError, Problem, UserError
-from primus_core.plugins import builtin, hookspecs, records
+from primus_core.plugins import builtin, distributions, hookspecs, records
+from primus_core.plugins.distributions import load_entry_point, normal
 from primus_core.plugins.info import Contribution, PluginInfo, describe, place_of
 from primus_core.plugins.known import DISTRIBUTIONS
+from primus_core.plugins.made_for import contains, core_versions
 from primus_core.plugins.trace import brief
 
 PROJECT = "primus"
@@ -54,8 +55,7 @@ class BrokenPlugin(Exception):
     """What is wrong with a plugin, found by looking at it."""
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(NamedTuple):
     """A plugin before it is loaded."""
 
     name: str
@@ -64,6 +64,8 @@ class _Source:
     version: str
     load: Callable[[], Any]
     file: Path | None = None
+    core: str = ""
+    """The versions of the core that it is made for, as its distribution says."""
 
 
 class PluginManager:
@@ -99,7 +101,7 @@ class PluginManager:
         sources = sorted(_sources(), key=lambda source: (source.distribution, source.name))
         disabled = manager._disabled(sources, environ)
         for source in sources:
-            if disabled & {source.name, _normal(source.distribution)}:
+            if disabled & {source.name, normal(source.distribution)}:
                 manager._infos[_key(source)] = _info(source, "disabled")
             else:
                 manager._add(source)
@@ -251,6 +253,11 @@ class PluginManager:
         key, started = _key(source), time.perf_counter()
         self._infos[key] = _info(source, "active")
         try:
+            if not contains(source.core, version_of("primus-core")):
+                raise BrokenPlugin(
+                    f"it is made for primus-core{source.core}, and {version_of('primus-core')} is installed "
+                    f"(pip install -U primus-core {source.distribution})"
+                )
             self._infos[key] = replace(self._infos[key], file=source.file or _file_of(source.entry))
             module = source.load()
             problems = tuple(self._problems(module, source))
@@ -262,9 +269,21 @@ class PluginManager:
         except (Exception, SystemExit) as error:
             self._break(key, describe(error, self._infos[key]), error)
         else:
-            hooks = tuple(sorted(caller.name for caller in self._pluggy.get_hookcallers(module) or ()))
-            self._infos[key] = replace(self._infos[key], hooks=hooks)
+            callers = self._pluggy.get_hookcallers(module) or []
+            self._infos[key] = replace(self._infos[key], hooks=tuple(sorted(caller.name for caller in callers)))
+            self._tell_deprecated(self._infos[key], callers)
         self._infos[key] = replace(self._infos[key], seconds=time.perf_counter() - started)
+
+    def _tell_deprecated(self, info: PluginInfo, callers: Iterable[pluggy.HookCaller]) -> None:
+        for caller in callers:
+            deprecated = getattr(caller.spec.function, "deprecated", {}) if caller.spec else {}
+            for implementation in caller.get_hookimpls() if deprecated else ():
+                for argument in deprecated.keys() & set(implementation.argnames):
+                    if implementation.plugin_name == _key(info):
+                        self._warn(
+                            f"plugin {info.name!r} ({info.source}): argument {argument!r} of hook {caller.name!r} is "
+                            f"deprecated ({place_of(implementation.function)}): {deprecated[argument]}"
+                        )
 
     def _add_file(self, path: Path) -> None:
         if not path.is_file():
@@ -320,11 +339,11 @@ class PluginManager:
 
     def _disabled(self, sources: Iterable[_Source], environ: Mapping[str, str]) -> set[str]:
         """Names of plugins and normal names of distributions that ``PRIMUS_DISABLE_PLUGINS`` names."""
-        known = {name for source in sources for name in (_normal(source.distribution), source.name)}
+        known = {name for source in sources for name in (normal(source.distribution), source.name)}
         disabled = set()
         for name in filter(None, map(str.strip, environ.get("PRIMUS_DISABLE_PLUGINS", "").split(","))):
-            if name in known or _normal(name) in known:
-                disabled |= {name, _normal(name)}
+            if name in known or normal(name) in known:
+                disabled |= {name, normal(name)}
             else:
                 self._warn(f"PRIMUS_DISABLE_PLUGINS: there is no plugin {name!r}{did_you_mean(name, known)}")
         return disabled
@@ -343,7 +362,7 @@ class PluginManager:
             return ()
         if hook_name not in RECORDS:
             return (result,)
-        if isinstance(result, str) or not isinstance(result, Iterable):
+        if isinstance(result, str | RECORDS[hook_name]) or not isinstance(result, Iterable):
             raise BrokenPlugin(
                 f"returned {type(result).__name__}, not an iterable of {RECORDS[hook_name].__name__}"
                 f" ({place_of(implementation.function)})"
@@ -361,7 +380,8 @@ class PluginManager:
         started = time.perf_counter()
         try:
             result = implementation.function(*(arguments[name] for name in implementation.argnames))
-            if isinstance(result, Iterable) and not isinstance(result, str | Mapping):
+            single = str | Mapping | RECORDS.get(hook_name, str)  # records are tuples, too
+            if isinstance(result, Iterable) and not isinstance(result, single):
                 result = tuple(result)
         except BaseException as error:
             self._trace_call(hook_name, implementation, arguments, error, started)
@@ -423,10 +443,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def version_of(distribution: str) -> str:
     """The installed version of a distribution; empty if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return distributions.version(distribution) or ""
 
 
 def _grouped(contributions: Iterable[Contribution[Any]]) -> dict[str, list[Contribution[Any]]]:
@@ -447,27 +464,25 @@ def _group(contributions: Iterable[Contribution[Any]], key: Callable[[Any], str]
 def _sources() -> Iterator[_Source]:
     """Entry points of the group, one distribution at a time: a malformed file spoils its own distribution only."""
     seen: set[str] = set()
-    for distribution in importlib.metadata.distributions():
-        if f"[{PROJECT}]" not in (distribution.read_text("entry_points.txt") or ""):
+    for distribution in distributions.installed():
+        if not distribution.has_entry_points(PROJECT):
             continue
-        name, version = distribution.metadata.get("Name") or "unknown", distribution.metadata.get("Version") or ""
-        if _normal(name) in seen:
+        name, version = distribution.name or "unknown", distribution.version
+        if normal(name) in seen:
             continue  # shadowed by one earlier on the path
-        seen.add(_normal(name))
+        seen.add(normal(name))
         try:
-            entries = tuple(distribution.entry_points.select(group=PROJECT))
-        except Exception as error:
+            entries = distribution.entry_points(PROJECT)
+        except ValueError as error:
             yield _Source(name.removeprefix("primus-"), "", name, version, partial(_malformed, error))
         else:
-            yield from (_Source(entry.name, entry.value, name, version, entry.load) for entry in entries)
+            core = core_versions(distribution.requires)
+            for entry, value in entries:
+                yield _Source(entry, value, name, version, partial(load_entry_point, value), core=core)
 
 
 def _malformed(error: Exception) -> NoReturn:
     raise BrokenPlugin(f"its entry_points.txt is malformed: {error}")
-
-
-def _normal(distribution: str) -> str:
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _info(source: _Source, status: Any) -> PluginInfo:

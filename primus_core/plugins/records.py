@@ -1,21 +1,23 @@
 """The records that plugins contribute through hooks.
 
 They are frozen, cheap to make and import nothing: whatever is heavy is named by a *reference*
-``"package.module:attribute"`` and imported only when, and in the process where, it is used. They have no
-``__slots__``: making such a class takes more than twice as long, and every command imports this module.
+``"package.module:attribute"`` and imported only when, and in the process where, it is used. They are named tuples
+because every command makes these classes first, and a dataclass takes ten times as long to make. Name their fields.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 type Ref = str
 type Stage = Literal["pretrain", "posttrain"]
 type Phase = Literal["import", "build", "train"]
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def load(ref: Ref) -> Any:
@@ -30,23 +32,45 @@ def load(ref: Ref) -> Any:
     return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Converter:
+class Converter(NamedTuple):
     """Takes an engine's checkpoints to other formats and back, for ``primus convert``.
 
     ``find`` refers to ``def find(path: Path) -> Path | None``: the checkpoint that a path is or holds, None where it
     is none of this engine's; it looks at names of files and imports nothing heavy. ``convert`` refers to
     ``def convert(order: primus_core.convert.order.Order) -> Report``, imported in a process of its own.
-    ``formats`` can be written besides the engine's own.
+    ``formats`` can be written besides the engine's own. ``logits`` refers to ``def logits(text: str) -> str``, called
+    in a process of its own with the text of a ``primus_core.convert.order.Forward``, for ``primus verify --against``.
     """
 
     find: Ref
     convert: Ref
     formats: tuple[str, ...] = ("hf",)
+    logits: Ref | None = None
+    code: tuple[Path, ...] = ()
+    """Python files that it lays beside models which transformers has no class for. Such code is run without asking."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Backend:
+class Capability(NamedTuple):
+    """What a backend says about one feature, in one sentence for its users, written as part of a message.
+
+    ``feature`` is one of ``primus_core.config.capabilities.FEATURES``, or the backend's own with a ``title``.
+    ``engine`` are the versions of the engine that it is true for, ``platforms`` where it works (none: everywhere),
+    ``needs`` the distribution without which it does not.
+    ``asked`` are parameters and values that ask for it, all of a mapping, any of the mappings. A value stands for
+    itself; ``"> 1"`` is what is more; ``"any"`` is what is neither null nor the default.
+    """
+
+    feature: str
+    support: Literal["full", "partial", "unsupported"]
+    note: str
+    title: str = ""
+    engine: str = ""
+    platforms: tuple[str, ...] = ()
+    needs: str = ""
+    asked: tuple[Mapping[str, Any], ...] = ()
+
+
+class Backend(NamedTuple):
     """What drives one engine.
 
     ``trainer`` refers to ``def train(run: primus_core.run.context.Run) -> None``; it is imported in the worker only.
@@ -64,17 +88,17 @@ class Backend:
     presets: Path
     examples: Path | None = None
     stages: tuple[Stage, ...] = ("pretrain",)
-    requires: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, str] = _NOTHING
     """Other distributions the engine needs, each with the tested range: ``{"torch": ">=2.11,<2.16"}``.
 
     Where builds for different hardware have names of their own, all stand in one key: ``"a | b"``.
     """
-    optional: Mapping[str, str] = field(default_factory=dict)
+    optional: Mapping[str, str] = _NOTHING
     """Distributions that it uses when they are there, each with one sentence on what for."""
     templates: Path | None = None
     """A folder with experiments that ``primus init`` starts from: ``<stage>.yaml`` is small enough for any machine and
     names a model; ``<stage>-model.yaml`` trains the model that the user names at its full size."""
-    headline: Mapping[str, str] = field(default_factory=dict)
+    headline: Mapping[str, str] = _NOTHING
     """What sums up a model, in words, and the parameter of each: ``{"layers": "num_layers"}``."""
     describe: Ref | None = None
     """More of the same where parameters do not tell: ``def describe(values) -> Mapping[str, object]``, of a model's
@@ -82,6 +106,8 @@ class Backend:
     install: str = ""
     """The one command that installs what is missing."""
     platforms: tuple[str, ...] = ("cpu", "cuda", "rocm")
+    capabilities: Ref | None = None
+    """What it can do: a tuple of ``Capability``."""
     converter: Converter | None = None
     reporter: Literal["first", "last"] = "first"
     """Which rank knows the loss and so writes the metrics: the last one where pipeline stages hold it."""
@@ -89,8 +115,7 @@ class Backend:
     """Whether its workers do something else than training a model: it is not offered where one chooses a backend."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launcher:
+class Launcher(NamedTuple):
     """A way for worker processes to come to be.
 
     ``plan`` refers to ``def plan(request: LaunchRequest) -> Plan`` (see ``primus_core.launch.plan``);
@@ -105,18 +130,16 @@ class Launcher:
     """Whether it takes options that it does not list: they come as ``options["extra"]``, word by word."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(NamedTuple):
     """One accelerator (or the CPU) as a platform found it. ``memory`` in bytes, ``peak_flops`` dense, per dtype."""
 
     name: str
     arch: str
     memory: int | None = None
-    peak_flops: Mapping[str, float] = field(default_factory=dict)
+    peak_flops: Mapping[str, float] = _NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class Platform:
+class Platform(NamedTuple):
     """A kind of hardware. ``detect`` refers to ``def detect() -> tuple[Device, ...]``, empty where it is absent.
 
     Detection reads files or a vendor's tool, never an engine or torch. The platform of the highest ``rank`` that
@@ -131,9 +154,11 @@ class Platform:
     """The ``torch.distributed`` backend that suits it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """A subcommand of ``primus``; ``command`` refers to a ``click.Command``, imported when it is called."""
+class Command(NamedTuple):
+    """A subcommand of ``primus``; ``command`` refers to a ``click.Command``, imported when it is called.
+
+    A name of two words is a subcommand of an open group of the core, as ``primus data`` is one: ``"data tasks"``.
+    """
 
     name: str
     summary: str
@@ -142,8 +167,7 @@ class Command:
     """Whether it starts workers, and so may stand behind a launcher's ``--``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricSink:
+class MetricSink(NamedTuple):
     """A place that metrics go to.
 
     ``factory`` refers to ``def make(run: Run) -> Sink | None`` (see ``primus_core.run.sinks``): ``None`` says that
@@ -158,8 +182,7 @@ class MetricSink:
     install: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(NamedTuple):
     """A model for a backend, which may be somebody else's. ``preset`` is a YAML file.
 
     ``builder`` refers to ``def build(run, **engine_arguments) -> model``; without one the engine builds it from the
@@ -172,8 +195,7 @@ class Model:
     builder: Ref | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
+class Dataset(NamedTuple):
     """A named source of text for ``primus data prepare``.
 
     ``read`` refers to ``def read(**options) -> Iterator[str]``.
@@ -184,8 +206,7 @@ class Dataset:
     read: Ref
 
 
-@dataclass(frozen=True, kw_only=True)
-class PresetPath:
+class PresetPath(NamedTuple):
     """One more folder with ``models/`` and ``modules/`` for a backend."""
 
     backend: str
@@ -196,8 +217,7 @@ class PresetPath:
         return f"{self.backend}:{self.path}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnvVar:
+class EnvVar(NamedTuple):
     """An environment variable for the workers, with who set it."""
 
     name: str
@@ -206,8 +226,7 @@ class EnvVar:
     secret: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """When a patch is wanted. All that is given must hold; otherwise the patch is not needed, required or not.
 
     ``config`` values are compared with the run's parameters (dotted keys reach into mappings; a set means any of its
@@ -216,15 +235,14 @@ class Condition:
     """
 
     platforms: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = _NOTHING
     present: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     engine: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patch:
+class Patch(NamedTuple):
     """A named, versioned, checked replacement of something in an engine.
 
     ``target`` is ``"module:attribute"``; a class's attribute is ``"module:Class.method"``. ``replacement`` refers to

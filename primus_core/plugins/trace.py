@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,14 +31,23 @@ def brief(value: Any, name: str = "") -> str:
             return f"<{len(value)} variables>"
         case Mapping():
             return "{" + ", ".join(f"{key}: {brief(item, str(key))}" for key, item in value.items()) + "}"
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        case _ if names := _fields(value):
             fields = [
-                f"{field.name}={brief(item, field.name)}"
-                for field in dataclasses.fields(value)
-                if isinstance(item := getattr(value, field.name), str | int | float | Path)
+                f"{field}={brief(item, field)}"
+                for field in names
+                if isinstance(item := getattr(value, field), str | int | float | Path)
             ]
             return f"{type(value).__name__}({', '.join(fields)})"
         case Sequence() if name != "argv":
             return "[" + ", ".join(map(brief, value)) + "]"
         case _:
             return f"<{type(value).__name__}>"
+
+
+def _fields(value: Any) -> Sequence[str]:
+    """Names of the fields of a dataclass or named tuple; none of anything else."""
+    if isinstance(value, type):
+        return ()
+    return getattr(value, "_fields", None) or [
+        each.name for each in getattr(value, "__dataclass_fields__", {}).values()
+    ]

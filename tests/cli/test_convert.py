@@ -40,6 +40,7 @@ def toy(site, tmp_path: Path) -> Path:
     for name, file in (("toy", "toy.txt"), ("hf", "config.json"), ("hf", "tokenizer.json"), ("other", "x.txt")):
         (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / file).write_text('"fine"')
+    (tmp_path / "hf/tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
     return tmp_path
 
 

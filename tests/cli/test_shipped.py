@@ -209,6 +209,15 @@ def test_nothing_is_overwritten(toy, tmp_path):
     assert (tmp_path / "first.yaml").read_text() == "mine"
 
 
+@pytest.mark.parametrize("below", ["x.yaml", "a/b/x.yaml"])
+def test_a_file_in_the_place_of_a_folder_is_named(toy, tmp_path, below):
+    (tmp_path / "file").write_text("mine")
+    wanted = tmp_path / "file" / below
+    assert refused(toy.primus("init", str(wanted))) == (
+        f"primus: cannot write {wanted}: {tmp_path / 'file'} is a file, not a folder\n"
+    )
+
+
 def test_examples_that_are_not_clear_or_not_there(toy):
     message = refused(toy.primus("examples", "show", "small-BF16"))
     assert "MI300X/small-BF16 (toy), MI355X/small-BF16 (toy); say which" in message

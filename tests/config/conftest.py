@@ -90,7 +90,8 @@ HERE = Path(__file__).parent
 @hookimpl
 def primus_backends():
     yield Backend(name="toy", summary="A toy", engine="toy-engine", engine_versions=">=1,<3", trainer="none:none",
-                  schemas=HERE / "schemas", presets=HERE / "presets", stages=("pretrain", "posttrain"))
+                  schemas=HERE / "schemas", presets=HERE / "presets", stages=("pretrain", "posttrain"),
+                  capabilities=globals().get("CAPABILITIES"))
 """
 
 
@@ -117,7 +118,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str = "") -> Toy:
     others = ",".join(entry.name for entry in metadata.entry_points(group="primus"))
     plugin = folder / "plugin" / "toy.py"
     plugin.write_text(PLUGIN + dedent(code))
-    monkeypatch.setattr("primus_core.config.schema._installed", lambda distribution: "2.0")
+    monkeypatch.setattr("primus_core.config.schema.installed_version", lambda distribution: "2.0")
     toy = Toy(folder, PluginManager.load(plugin, {"PRIMUS_DISABLE_PLUGINS": others}))
     toy.write("plugin/presets/modules/pre_trainer.yaml", "lr: 0.1\ntrain_iters: 5\nnum_layers: 1\nsave: null\n")
     toy.write("plugin/presets/models/base.yaml", "num_layers: 2\nhidden_size: 32\n")

@@ -75,6 +75,20 @@ def test_check_looks_at_every_stage_of_a_file(toy: Toy, primus: Primus) -> None:
     assert primus("config", "check", "exp.yaml", "--stage", "pretrain")[0] == 0
 
 
+def test_check_takes_overrides_as_train_does(toy: Toy, primus: Primus) -> None:
+    toy.experiment("train_iters: 3\n")
+    for words in (["--train_iters", "x"], ["--gpus", "2", "--train_iters=x"], ["train_iters=x"]):
+        code, out, err = primus("config", "check", "exp.yaml", *words)
+        assert (code, out) == (2, "")
+        assert "argument 1: 'train_iters': expected a whole number, got the text 'x'" in err
+    assert primus("config", "check", "exp.yaml", "--train_iters", "7", "lr=1", "--gpus", "1")[0] == 0
+
+
+def test_one_file_is_not_files(toy: Toy, primus: Primus) -> None:
+    toy.write("exp.yaml", "modules:\n  pre_trainer: {framework: toy, config: null, overrides: {lr: 1}}\n")
+    assert primus("config", "check", "exp.yaml")[1] == "exp.yaml: ok (pretrain with toy, 1 value from 1 file)\n"
+
+
 def test_the_experiment_stands_first(primus: Primus) -> None:
     assert primus("config", "show", "--lr", "1", "exp.yaml") == (
         2,

@@ -69,6 +69,12 @@ def test_the_printed_plan_does_the_same(desk, options):
     assert "step 2/2" in done.stdout
 
 
+def test_a_look_at_the_machine_from_inside(desk, options):
+    done = desk.run("container", *options, "--", "preflight", "--nproc", "2", "--quick", "--tolerance", "0.99")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing is wrong" in done.stdout
+
+
 def test_who_failed_is_told_once_and_the_exit_code_comes_through(desk, options):
     done = desk.run("container", *options, *TRAIN, "--bad_rank", "0")
     assert done.returncode == 1

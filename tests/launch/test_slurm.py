@@ -139,6 +139,13 @@ def test_a_node_that_goes_down_costs_an_attempt(desk, slurm, submit):
     wait_for(lambda: desk.at_work(2, ranks=2), 90)  # it comes back by itself: its slurmd lives
 
 
+def test_a_job_looks_at_its_nodes_before_it_trains(desk, slurm):
+    done = desk.run("slurm", "srun", "-N", "2", "--", "preflight", "--nproc", "1", "--quick", "--tolerance", "0.99")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing is wrong" in done.stdout
+    assert len(re.findall(r"^\S+/[01] +1 ", done.stdout, re.MULTILINE)) == 2  # nodes of one rank each
+
+
 @pytest.mark.podman
 def test_a_cancelled_job_leaves_no_container(desk, slurm, submit, podman):
     options = [*container_options(), "--env", "SHELL_API_KEY"]

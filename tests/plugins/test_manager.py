@@ -124,7 +124,7 @@ def test_wrappers_are_refused(site):
         ("yield {'name': 'bad'}", "primus_backends: yielded dict, not Backend ({file}:"),
         ("return backend('bad')", "primus_backends: returned Backend, not an iterable of Backend ({file}:"),
         ("return 'bad'", "primus_backends: returned str, not an iterable of Backend ({file}:"),
-        ("yield Backend(name='bad')", "primus_backends: TypeError: Backend.__init__() missing"),
+        ("yield Backend(name='bad')", "primus_backends: TypeError: Backend.__new__() missing"),
     ],
 )
 def test_a_plugin_that_fails_while_contributing_is_taken_out_whole(site, body, reason):

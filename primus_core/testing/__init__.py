@@ -1,0 +1,1 @@
+"""For the tests of plugins: ``fixtures`` for pytest, and ``suites`` to inherit. Needs ``primus-core[testing]``."""
