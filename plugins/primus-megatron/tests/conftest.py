@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from backend_fixtures import experiment, plugins, problems  # noqa: F401
 
+from primus_core.testing.fixtures import primus_project  # noqa: F401
+
 TINY = {
     "num_layers": 2,
     "hidden_size": 64,

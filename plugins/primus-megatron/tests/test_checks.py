@@ -161,7 +161,7 @@ def test_tokenizers(problems: Problems, monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize(
     ("overrides", "place", "message"),
     [
-        ("fp8: hybrid", NO_TE, "fp8: hybrid needs Transformer Engine (pip install primus-megatron[te])"),
+        ("fp8: hybrid", NO_TE, "fp8: needs Transformer Engine (pip install primus-megatron[te])"),
         ("fp8: hybrid", TE | {"platform": "cpu"}, "there is no GPU here"),
         ("fp8: hybrid", TE | sm(80), "sm_80 cannot compute in FP8"),
         ("fp4: e2m1", TE | sm(90), "sm_90 cannot compute in FP4"),

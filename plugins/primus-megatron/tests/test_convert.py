@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from primus_core.convert.order import Order, Report
-from primus_core.errors import UserError
+from primus_core import elsewhere
+from primus_core.convert.order import Forward, Order, Report
+from primus_core.errors import PrimusError, UserError
 from primus_megatron import checkpoints
 from primus_megatron.convert.convert import convert
+from primus_megatron.convert.hybrid import config_of
 
 SMALL = {
     "vocab_size": 500,
@@ -158,6 +163,83 @@ def test_megatrons_logits(model: Make, trained: Callable[..., Any], tmp_path: Pa
         for name in MODELS
     }
     assert max(worst.values()) < 1e-4, worst
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama3.2", "deepseek_v3"])
+def test_logits_of_a_checkpoint_for_verify(name: str, model: Make, tmp_path: Path) -> None:
+    folder, _ = both(model(name), tmp_path)
+    saved = checkpoints.find(folder)
+    assert saved is not None
+    order = Forward(source=saved, tokens=TOKENS.tolist(), output=tmp_path / "logits.safetensors")
+    environ = os.environ | {"OMP_NUM_THREADS": "1"}
+    elsewhere.call("primus_megatron.convert.logits:logits", order.text(), environ, who="the engine")
+    heard, expected = load_file(order.output)["logits"][..., :500], hf_logits(model(name))
+    assert expected.abs().max() > 0.5
+    assert (heard - expected).abs().max() < 1e-4
+    shutil.rmtree(tmp_path / "megatron")
+    with pytest.raises(PrimusError, match=r"\.metadata: No such file"):
+        elsewhere.call("primus_megatron.convert.logits:logits", order.text(), environ, who="the engine")
+
+
+HYBRID = {
+    "num_attention_heads": 4,
+    "group_query_attention": False,
+    "num_query_groups": 1,
+    "position_embedding_type": "none",
+    "untie_embeddings_and_output_weights": False,
+    "layernorm_epsilon": 1e-6,
+    "mamba_head_dim": 16,
+    "mamba_state_dim": 16,
+    "mamba_num_groups": 2,
+    "multi_latent_attention": True,
+    "qk_layernorm": True,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_head_dim": 8,
+    "qk_pos_emb_head_dim": 8,
+    "v_head_dim": 16,
+    "rotary_base": 500000,
+    "rope_type": "yarn",
+    "lr": 1e-2,
+    "train_iters": 30,
+    "save": "checkpoints",
+    "save_interval": 30,
+}
+PATTERNS: dict[str, dict[str, Any]] = {
+    "mamba 0.25": {"num_layers": 8, "hybrid_layer_pattern": "+-M-M-M-"},
+    "mla 1.0": {"num_layers": 4, "hybrid_layer_pattern": "+-+-"},
+    "mla 1.0, YaRN": {"num_layers": 4, "hybrid_layer_pattern": "+-+-", "rotary_scaling_factor": 4.0, "mscale": 0.7},
+}
+
+
+@pytest.mark.slow
+def test_hybrids_are_what_was_trained(trained: Callable[..., Any], tmp_path: Path) -> None:
+    tokens, cases = (TOKENS % 256).tolist(), {}
+    for number, (name, values) in enumerate(PATTERNS.items()):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        cases[name] = HYBRID | values | {"folder": str(folder)}
+        again = {"load": str(folder / "checkpoints"), "finetune": True, "train_iters": 1, "save": None}
+        cases[f"{name} again"] = HYBRID | values | again | {"tokens": tokens}
+    heard = trained(1, cases)
+    for number, name in enumerate(PATTERNS):
+        saved, output = checkpoints.find(tmp_path / f"run{number}"), tmp_path / f"hf{number}"
+        assert saved is not None
+        assert run(saved, "hf", output, shard_size=300_000).summary == "0 missing, 0 extra, 0 shape mismatches"
+        loaded, info = AutoModelForCausalLM.from_pretrained(output, trust_remote_code=True, output_loading_info=True)
+        assert not any(info.values()), info
+        expected = torch.tensor(heard[f"{name} again"]["logits"])
+        with torch.no_grad():
+            found = loaded(torch.tensor(tokens)).logits
+        assert expected.abs().max() > 1
+        assert (found - expected).abs().max() < 1e-5, name
+
+
+@pytest.mark.parametrize("pattern", ["M-*-", "MM--", "M-M"])
+def test_hybrids_of_other_layers_are_refused(pattern: str) -> None:
+    with pytest.raises(UserError, match=f"hybrid_layer_pattern: {re.escape(pattern)} is not made of pairs"):
+        config_of({"hybrid_layer_pattern": pattern, "hidden_size": 64, "vocab_size": 256})
 
 
 STILL = {"lr": 1e-30, "min_lr": 1e-30, "save": "checkpoints", "save_interval": 1, "sequence_parallel": True}

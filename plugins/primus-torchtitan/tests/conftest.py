@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from backend_fixtures import experiment, plugins, problems  # noqa: F401
 
+from primus_core.testing.fixtures import primus_project  # noqa: F401
+
 TINY: dict[str, Any] = {
     "model": {"name": "llama3", "flavor": "debugmodel", "dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 256},
     "training": {

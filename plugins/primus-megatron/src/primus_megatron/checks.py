@@ -20,7 +20,6 @@ from primus_core.platforms.precision import can_fp4, can_fp8
 from primus_megatron.posttrain.checks import fine_tuning
 
 _TE = "transformer-engine"
-_INSTALL_TE = "pip install primus-megatron[te]"
 
 type Check = Callable[[Values, CheckContext], Iterable[Problem]]
 
@@ -298,12 +297,6 @@ def overlaps(values: Values, context: CheckContext) -> Iterator[Problem]:
         yield values.problem("overlap_param_gather", "needs overlap_grad_reduce")
 
 
-def refused(values: Values, context: CheckContext) -> Iterator[Problem]:
-    """An option of the engine that asks for what its wheel lacks."""
-    if values["perform_rl_step"]:
-        yield values.problem("perform_rl_step", "reinforcement learning is not part of the megatron-core wheel")
-
-
 # --- data and files -----------------------------------------------------------------------------------------------
 
 _SOURCES = (
@@ -401,13 +394,6 @@ def features(values: Values, context: CheckContext) -> Iterator[Problem]:
     """What the installed packages can do. Precision and mathematics are never changed in silence."""
     if not context.installed or _has_te(context):
         return
-    for key in ("fp8", "fp4"):
-        if values[key]:
-            yield values.problem(key, f"{values[key]} needs Transformer Engine ({_INSTALL_TE}); null trains in BF16")
-    if values.size("context_parallel_size") > 1:
-        yield values.problem(
-            "context_parallel_size", f"needs Transformer Engine ({_INSTALL_TE}); without it, 1 is what works"
-        )
     for key, (value, instead) in _OFF_WITHOUT_TE.items():
         if values[key] == value and values.by_user(key):
             yield values.problem(key, f"Transformer Engine is not installed: {instead}", "notice")
@@ -419,8 +405,6 @@ def _has_te(context: CheckContext) -> bool:
 
 def precision(values: Values, context: CheckContext) -> Iterator[Problem]:
     """What the hardware can compute with."""
-    if values["fp4"] and values["fp4_recipe"] == "mxfp4":
-        yield values.problem("fp4_recipe", "MXFP4 is not part of megatron-core; nvfp4 is, on NVIDIA Blackwell")
     for key, able in (("fp8", can_fp8), ("fp4", can_fp4)):
         if not values[key]:
             continue
@@ -433,7 +417,6 @@ def precision(values: Values, context: CheckContext) -> Iterator[Problem]:
 _CHECKS: tuple[Check, ...] = (
     ranges,
     required,
-    refused,
     world_size,
     batch_size,
     heads,

@@ -31,8 +31,12 @@ from megatron.core.transformer.transformer_layer import (
 )
 
 
-def local_stack_spec() -> ModuleSpec:
-    """What the engine's ``hybrid_stack_spec`` is for Transformer Engine; it has none for its own layers."""
+def local_stack_spec(latent_norms: bool = False) -> ModuleSpec:
+    """What the engine's ``hybrid_stack_spec`` is for Transformer Engine; it has none for its own layers.
+
+    ``latent_norms``: whether latent attention has norms of its compressed queries and keys.
+    """
+    latent_norm = Norm if latent_norms else IdentityOp
     local = LocalSpecProvider()
     column, row, attention = local.column_parallel_linear(), local.row_parallel_linear(), local.core_attention()
     causal = {"attn_mask_type": AttnMaskType.causal}
@@ -53,8 +57,8 @@ def local_stack_spec() -> ModuleSpec:
             linear_kv_up_proj=column,
             core_attention=attention,
             linear_proj=row,
-            q_layernorm=IdentityOp,
-            kv_layernorm=IdentityOp,
+            q_layernorm=latent_norm,
+            kv_layernorm=latent_norm,
         ),
     )
     mlp = partial(MLP.as_mlp_submodule, submodules=MLPSubmodules(linear_fc1=column, linear_fc2=row))

@@ -61,7 +61,7 @@ def _hybrid_config(args: argparse.Namespace) -> Any:
     if args.transformer_impl == "local":
         from primus_megatron.hybrid import local_stack_spec
 
-        config.hybrid_stack_spec = local_stack_spec()
+        config.hybrid_stack_spec = local_stack_spec(bool(args.qk_layernorm))
     return config
 
 

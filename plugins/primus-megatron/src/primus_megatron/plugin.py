@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from primus_core.config.experiment import CheckContext, Experiment
-from primus_core.errors import Problem
-from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
 from primus_core.plugins.records import Backend, Converter, EnvVar, Patch
+from primus_megatron.hf import CODE
 from primus_megatron.patches.records import primus_megatron_patches
+
+if TYPE_CHECKING:
+    from primus_core.config.experiment import CheckContext, Experiment
+    from primus_core.errors import Problem
+    from primus_core.launch.plan import LaunchRequest
 
 _HERE = Path(__file__).parent
 _NAME = "megatron"
@@ -29,6 +32,7 @@ def primus_backends() -> Iterable[Backend]:
         presets=_HERE / "presets",
         examples=_HERE / "examples",
         templates=_HERE / "templates",
+        capabilities="primus_megatron.capabilities:CAPABILITIES",
         headline={
             "layers": "num_layers",
             "hidden size": "hidden_size",
@@ -58,7 +62,12 @@ def primus_backends() -> Iterable[Backend]:
         },
         install="pip install primus-megatron",
         reporter="last",
-        converter=Converter(find="primus_megatron.checkpoints:find", convert="primus_megatron.convert.convert:convert"),
+        converter=Converter(
+            find="primus_megatron.checkpoints:find",
+            convert="primus_megatron.convert.convert:convert",
+            logits="primus_megatron.convert.logits:logits",
+            code=CODE,
+        ),
     )
 
 

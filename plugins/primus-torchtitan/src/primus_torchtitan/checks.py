@@ -285,7 +285,6 @@ def features(values: Values, context: CheckContext) -> Iterator[Problem]:
     named, recipe, option = values[_CONVERT] or [], values[f"{_FLOAT8}.recipe_name"], str(values[_AC_OPTION] or "2")
     layers = re.fullmatch(r"op|[1-9]\d*", option)
     rules = (
-        (cp and cpu, _CP, "the CPU has no attention for it; 1 is what works"),
         (cp and values["model.name"] == "gpt_oss", _CP, "GPT-OSS cannot be split along the sequence; 1 is what works"),
         (cp and attention != "sdpa", _CP, f"needs attn_type: sdpa, and that of this model is {attention}"),
         (cpu and attention == "varlen", "model.flavor", "varlen attention needs a GPU; model.attn_type: sdpa does not"),

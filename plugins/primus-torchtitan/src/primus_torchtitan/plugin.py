@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from primus_core.config.experiment import CheckContext, Experiment
-from primus_core.errors import Problem
-from primus_core.launch.plan import LaunchRequest
 from primus_core.plugins import hookimpl
 from primus_core.plugins.records import Backend, Converter, EnvVar, Model, Patch
 from primus_torchtitan.patches.records import primus_torchtitan_patches
+
+if TYPE_CHECKING:
+    from primus_core.config.experiment import CheckContext, Experiment
+    from primus_core.errors import Problem
+    from primus_core.launch.plan import LaunchRequest
 
 _HERE = Path(__file__).parent
 _NAME = "torchtitan"
@@ -28,6 +31,7 @@ def primus_backends() -> Iterable[Backend]:
         presets=_HERE / "presets",
         examples=_HERE / "examples",
         templates=_HERE / "templates",
+        capabilities="primus_torchtitan.capabilities:CAPABILITIES",
         headline={
             "architecture": "model.name",
             "flavor": "model.flavor",

@@ -15,7 +15,7 @@ from primus_core.convert import safetensors as writer
 from primus_core.convert.hugging_face import Tensors, read_config, write_config
 from primus_core.convert.order import DTYPES, HF, Order, Report
 from primus_core.errors import UserError
-from primus_megatron.convert import dist, settings
+from primus_megatron.convert import dist, hybrid, settings
 from primus_megatron.convert.families import EMBEDDING, OUTPUT, Family, Link, links
 from primus_megatron.convert.transforms import fuse, split
 
@@ -34,6 +34,8 @@ def convert(order: Order) -> Report:
 def _export(order: Order) -> Report:
     source = dist.Checkpoint(order.source)
     arguments = _arguments(source, order)
+    if arguments.get("hybrid_layer_pattern"):
+        return _export_hybrid(order, source, arguments)
     family, config = settings.to_hf(arguments)
     sizes = settings.sizes(arguments)
     report, chosen, entries = Report(), list[tuple[Link, str, tuple[int, ...]]](), list[writer.Entry]()
@@ -69,16 +71,42 @@ def _export(order: Order) -> Report:
     return report
 
 
+def _export_hybrid(order: Order, source: dist.Checkpoint, arguments: Mapping[str, Any]) -> Report:
+    config, report = hybrid.config_of(arguments), Report()
+    chosen = hybrid.choose(config, source, report)
+    if not report.complete:
+        return report
+    types = [order.dtype or _NAMES[source.dtype(keys[0])] for _, keys in chosen]
+    entries = [
+        writer.Entry(target.name, DTYPES.get(dtype, dtype), target.shape)
+        for (target, _), dtype in zip(chosen, types, strict=True)
+    ]
+
+    def data() -> Iterator[memoryview]:
+        for (target, keys), entry in zip(chosen, entries, strict=True):
+            yield _bytes(target.make([source.read(key, ()) for key in keys]).to(_TYPES[entry.dtype]))
+
+    _count(report, entries)
+    writer.write(order.output, entries, data(), order.shard_size)
+    write_config(order.output, config, order.dtype or writer.main_dtype(entries))
+    hybrid.lay_code(order.output, config, order.source.name)
+    return report
+
+
 def _arguments(source: dist.Checkpoint, order: Order) -> Mapping[str, Any]:
     """Of the run that saved the checkpoint; of the experiment where it did not write them down."""
-    args = source.common.get("args")
-    if args is None:
-        if order.config is None:
-            raise UserError(f"{order.source} does not say which model it is; name its experiment: --config FILE")
-        arguments = dict(order.config)
-    else:
-        arguments = dict(vars(args))
+    arguments = arguments_of(source, order.source, order.config)
+    if source.common.get("args") is not None:
         _require_fit(arguments, order)
+    return arguments
+
+
+def arguments_of(source: dist.Checkpoint, path: Path, otherwise: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The arguments that a checkpoint holds, or those instead. Raises ``UserError`` where there are none."""
+    args = source.common.get("args")
+    if args is None and otherwise is None:
+        raise UserError(f"{path} does not say which model it is; name its experiment: --config FILE")
+    arguments = dict(otherwise or {}) if args is None else dict(vars(args))
     rows = source.shape(EMBEDDING)[0] if EMBEDDING in source.keys else 0
     known = arguments.get("vocab_size") or arguments.get("padded_vocab_size") or rows
     arguments["vocab_size"] = min(known, rows) if rows else known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from primus_core.plugins.records import Condition, Patch, Phase, Ref
@@ -287,7 +286,7 @@ def primus_megatron_patches() -> Iterator[Patch]:
             f"megatron.core.datasets.{module}:numpy",
             "index:atomic",
         )
-        yield replace(patch, fingerprints=None)
+        yield patch._replace(fingerprints=None)
     yield from _without_transformer_engine()
     yield from _without_mamba_ssm()
     yield from _latent_attention()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from primus_core.config.experiment import CheckContext
 from primus_core.errors import Problem
-from primus_megatron.posttrain.conversations import FORMATS
 
 if TYPE_CHECKING:
     from primus_core.config.values import Values
@@ -31,6 +30,8 @@ def fine_tuning(values: Values, context: CheckContext) -> Iterator[Problem]:
 
 
 def _data(values: Values, context: CheckContext) -> Iterator[Problem]:
+    from primus_megatron.posttrain.conversations import FORMATS  # not where nothing is fine-tuned
+
     layout = values["sft_conversation_format"]
     if layout is not None and layout not in FORMATS:
         close = get_close_matches(str(layout), FORMATS, n=1)

@@ -1,0 +1,1 @@
+"""Recurrences in PyTorch, without the engine: exported models carry these files along."""
