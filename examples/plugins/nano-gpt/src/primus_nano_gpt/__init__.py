@@ -1,0 +1,1 @@
+"""The engine nano_gpt as a backend of primus."""
