@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import queue
 import re
 import statistics
 import subprocess
@@ -21,7 +22,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 WARM_UP = 5
@@ -83,11 +86,40 @@ class Torchtitan:
 ENGINES = {"megatron": (Megatron(), "megatron-core"), "torchtitan": (Torchtitan(), "torchtitan")}
 
 
-def run(words: list[str], env: dict[str, str]) -> str:
-    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
+def run(words: list[str], env: dict[str, str], cores: list[int] | None) -> str:
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
+    done = subprocess.run([*pinned, sys.executable, *words], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{words[:6]} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
     return done.stdout + done.stderr
+
+
+class Pair(NamedTuple):
+    distribution: str
+    traces: dict[str, list[Step]]
+
+
+def split(cores: list[int], lanes: int) -> Iterator[list[int]]:
+    width = len(cores) // lanes
+    return (cores[lane * width : (lane + 1) * width] for lane in range(lanes))
+
+
+def one_pair(options: argparse.Namespace, env: dict[str, str], gpu: bool, cores: list[int] | None) -> Pair:
+    ranks = str(options.nproc)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train = ["-m", "primus_core", "train", "pretrain", "--config", str(options.experiment)]
+        run([*train, "--nproc-per-node", ranks, f"workspace={folder}", *options.overrides], env, cores)
+        (attempt,) = folder.glob("*/*/*/attempts/*")
+        job = json.loads((attempt / "worker.json").read_text())
+        engine, distribution = ENGINES[job["backend"]]
+        log = (attempt / "logs" / f"rank-{options.nproc - 1}.log").read_text()
+        primus = engine.steps(log, job["config"], options.nproc)
+
+        script, *words = engine.words(job["config"], folder, gpu)
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, str(HERE / script)]
+        log = run([*torchrun, *words], env | {"DUMP_FOLDER": str(folder / "plain"), "LOG_RANK": "0"}, cores)
+        return Pair(distribution, {"plain": engine.steps(log, job["config"], options.nproc), "primus": primus})
 
 
 def main() -> None:
@@ -95,6 +127,7 @@ def main() -> None:
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--nproc", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--lanes", type=int, default=1, help="pairs side by side, each on cores of its own")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--set", dest="overrides", nargs="*", default=[], help="key=value for both sides")
     options = parser.parse_args()
@@ -106,25 +139,23 @@ def main() -> None:
     if not gpu:
         env["TORCH_COMPILE_DISABLE"] = "1"
 
-    ranks = str(options.nproc)
-    traces: dict[str, list[list[Step]]] = {"plain": [], "primus": []}
-    for pair in range(options.pairs):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            train = ["-m", "primus_core", "train", "pretrain", "--config", str(options.experiment)]
-            run([*train, "--nproc-per-node", ranks, f"workspace={folder}", *options.overrides], env)
-            (attempt,) = folder.glob("*/*/*/attempts/*")
-            job = json.loads((attempt / "worker.json").read_text())
-            engine, distribution = ENGINES[job["backend"]]
-            log = (attempt / "logs" / f"rank-{options.nproc - 1}.log").read_text()
-            traces["primus"].append(engine.steps(log, job["config"], options.nproc))
+    lanes = list(split(sorted(os.sched_getaffinity(0)), options.lanes))
+    free: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    for lane in lanes:
+        free.put(lane)
 
-            script, *words = engine.words(job["config"], folder, gpu)
-            torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, str(HERE / script)]
-            log = run([*torchrun, *words], env | {"DUMP_FOLDER": str(folder / "plain"), "LOG_RANK": "0"})
-            traces["plain"].append(engine.steps(log, job["config"], options.nproc))
-        medians = {side: median(trace[-1]) for side, trace in traces.items()}
-        print(f"pair {pair}: " + ", ".join(f"{side} {ms:.1f} ms a step" for side, ms in medians.items()), flush=True)
+    def pair(number: int) -> Pair:
+        lane = free.get()
+        done = one_pair(options, env, gpu, lane if len(lanes) > 1 else None)
+        free.put(lane)
+        told = ", ".join(f"{side} {median(trace):.1f} ms a step" for side, trace in done.traces.items())
+        print(f"pair {number}: {told}", flush=True)
+        return done
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        pairs = list(pool.map(pair, range(options.pairs)))
+    distribution = pairs[0].distribution
+    traces = {side: [each.traces[side] for each in pairs] for side in ("plain", "primus")}
 
     figures = {
         side: [[(step, loss, norm) for step, _, loss, norm in trace] for trace in runs] for side, runs in traces.items()
@@ -136,6 +167,7 @@ def main() -> None:
         "experiment": options.experiment.name,
         "overrides": options.overrides,
         "nproc": options.nproc,
+        "lanes": options.lanes,
         "device": torch.cuda.get_device_name() if gpu else platform.processor() or platform.machine(),
         "versions": {name: importlib.metadata.version(name) for name in ("torch", distribution, "primus-core")},
         "step_ms": times,
